@@ -72,7 +72,8 @@ def named_arguments(
     """Decorate a function so that it checks the names and the types of its arguments.
 
     Annotations other than basic types are not checked, and neither are the arguments in
-    `unchecked`. `form` is the correct form of a decorator that needs arguments; its error shows it.
+    `unchecked`. `form` is the correct form of a decorator that needs arguments; the error for
+    missing arguments shows it.
     """
     if function is None:
         return functools.partial(named_arguments, hints=hints, unchecked=unchecked, form=form)

@@ -68,7 +68,7 @@ LOG_LINES = Limit(
 )
 LOG_SECRETS = Limit(64, "items", "request", "a log line about the request is withheld")
 LOG_SEARCHED = Limit(1000, "items", "request", "a log line about the request is withheld")
-# Each secret is searched for in about forty encodings.
+# Each secret is searched for in up to forty forms.
 LOG_SECRET_TEXT = Limit(4096, "characters", "request", "a log line about the request is withheld")
 # Declarations of a client are kept with its connection and in caches of decoded values.
 DECLARATION_BYTES = Limit(

@@ -24,7 +24,7 @@ THREAD = {"configurable": {"thread_id": "1"}}
 
 
 class Script:
-    """Build a graph whose model makes the given calls, one per step, and then ends."""
+    """A graph whose model makes the calls of one step after the other, and then ends."""
 
     def __init__(self, *steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
         self._steps = list(steps)

@@ -19,7 +19,7 @@ UNTRACED = sdk.RunConfig(tracing_disabled=True)
 
 
 class Script:
-    """Build an agent whose model makes the given calls, one per step, and then ends."""
+    """An agent whose model makes the calls of one step after the other, and then ends."""
 
     def __init__(self, *steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
         calls = [[models.function_call(*call, call_id=call[0]) for call in step] for step in steps]

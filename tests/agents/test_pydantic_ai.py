@@ -22,7 +22,7 @@ ERAS = pytest.mark.parametrize("version", ["auto", "2025-11-25"])
 
 
 class Script:
-    """A model that makes the given calls, one per step, and then ends."""
+    """A model that makes the calls of one step after the other, and then ends."""
 
     def __init__(self, *steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
         self._steps = list(steps)

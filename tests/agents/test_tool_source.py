@@ -1,4 +1,4 @@
-"""Calls of a tool source that elicitations interrupt, without a framework."""
+"""Calls through a tool source without a framework: elicitations, late answers and errors."""
 
 import asyncio
 import subprocess
@@ -160,7 +160,7 @@ def left(number: int, posed: PosedQuestion) -> Mapping[str, Any]:
     return accept({"value": "left"})
 
 
-async def test_an_answer_that_arrives_after_the_question_has_ended_is_reported(
+async def test_an_answer_that_arrives_after_its_question_timed_out_is_ignored_and_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     free, waited = asyncio.Event(), asyncio.Event()
@@ -203,7 +203,7 @@ async def test_an_answer_that_arrives_after_the_call_has_ended_repeats_the_call_
     assert "'mcp_clerk_file': the call ended before the answer" in caplog.text
 
 
-async def test_a_source_that_is_not_connected_is_rejected_with_the_correct_form() -> None:
+async def test_only_a_manager_or_a_connected_client_is_accepted_as_a_tool_source() -> None:
     attempt = MCPClient.connect(MCPServer("s"))
     for wrong in ("server.py", MCPServer("s"), {"a": {"command": "uvx"}}, attempt):
         with pytest.raises(

@@ -132,10 +132,10 @@ async def test_valid_tokens_are_accepted(claims: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-async def test_tokens_with_wrong_audience_lifetime_or_kind_are_refused(
+async def test_tokens_with_invalid_or_unsuitable_claims_are_refused(
     claims: dict[str, Any],
 ) -> None:
-    """Covers wrong audiences, expired tokens, ID tokens, and bound tokens without a proof."""
+    """Covers audiences, times, issuers, subjects, ID tokens, and bound tokens without a proof."""
     assert (await refused(MINT.token(claims.pop("aud", HERE), **dated(claims))))[0] == 401
 
 
@@ -155,7 +155,7 @@ async def test_a_token_for_another_audience_is_refused_from_every_issuer(
 @pytest.mark.parametrize(
     ("minutes", "why"), [(10, "not valid yet (iat)"), (-10, "the token has expired")]
 )
-async def test_the_refusal_names_the_time_claim_if_the_clock_of_the_issuer_is_off(
+async def test_the_refusal_names_the_reason_if_the_clock_of_the_issuer_is_off(
     minutes: int, why: str
 ) -> None:
     """The clock of the issuer differs; its tokens are valid for five minutes."""
@@ -247,7 +247,7 @@ async def test_an_hmac_signature_with_the_text_of_a_public_rsa_key_is_refused() 
     ],
     ids=str,
 )
-async def test_a_key_verifies_only_the_algorithm_that_the_key_set_names(
+async def test_a_key_verifies_only_the_algorithms_that_its_members_allow(
     members: dict[str, Any], accepted: list[str]
 ) -> None:
     pair = RSAKey.generate_key(2048, {"kid": "first"})
@@ -269,7 +269,7 @@ async def test_a_key_verifies_only_the_algorithm_that_the_key_set_names(
 async def test_checks_and_principal_use_the_last_of_repeated_members(
     first: str, last: str, accepted: bool
 ) -> None:
-    """Checks and programs read the same value; RFC 7519, section 4, allows this or a refusal."""
+    """RFC 7519, section 4: repeated members are refused, or only the last one is used."""
     claims = json.dumps(MINT.claims(last, sub="bob"))
     text = claims.replace("{", f'{{"aud": "{first}", "sub": "admin", "exp": 1, ', 1)
     head = base64.urlsafe_b64encode(b'{"alg": "none", "alg": "ES256", "kid": "first"}')

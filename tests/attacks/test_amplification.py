@@ -373,7 +373,7 @@ async def test_no_request_costs_much_more_processor_time_or_output_than_an_echo(
     assert not worst, "\n".join(worst)
 
 
-async def test_unread_responses_to_a_batch_are_limited_in_bytes() -> None:
+async def test_the_responses_to_a_batch_are_limited_in_bytes() -> None:
     """The size of one list is not limited, but the size of all queued responses is."""
     server = make()
     for n in range(60):

@@ -305,7 +305,9 @@ def test_changed_user_variables_and_inputs_require_no_new_approval(tmp_path: Pat
     assert (made.command, made.args) == ("another", ["answer"])
 
 
-def test_an_env_file_that_changes_after_it_was_read_is_not_used(tmp_path: Path) -> None:
+def test_an_approval_covers_an_env_file_as_it_was_read_and_not_its_later_content(
+    tmp_path: Path,
+) -> None:
     trust = Trust(tmp_path / "approvals.json")
     put(tmp_path, ".env", "A=approved")
     found = vscode(tmp_path, {"command": "x", "envFile": "${workspaceFolder}/.env"})
@@ -414,7 +416,9 @@ def test_approve_shows_the_changed_values(person: Person) -> None:
     assert "  before    runs x 1\n" in shown
 
 
-def test_approve_reports_the_same_values_as_json(person: Person) -> None:
+def test_approve_reports_values_changes_and_the_state_of_the_approval_as_json(
+    person: Person,
+) -> None:
     person.has(
         "project/.mcp.json", {"p": {"url": "https://${TOKEN}.example", "headers": {"A": "b"}}}
     )
@@ -472,7 +476,7 @@ def test_a_relative_command_runs_in_the_folder_of_its_project(
     assert not (person.folder / "evil").exists()
 
 
-async def test_all_commands_start_a_server_in_the_same_working_directory(
+async def test_configured_servers_and_resolve_use_the_same_working_directory(
     tmp_path: Path,
 ) -> None:
     trust = Trust(tmp_path / "approvals.json")
@@ -503,7 +507,7 @@ def test_an_imported_entry_keeps_the_folder_of_its_project(person: Person) -> No
     person.does("mcp", "approve", "p", "--yes")
     done = person.does("mcp", "import", "cursor", "p")
     assert done.code == 0
-    assert "is a project file and may change" in done.err
+    assert "which the project can change" in done.err
     copied = person.read("ours/mcp.json")["mcpServers"]["p"]
     project = str(person.project)
     assert copied["command"] == f"{project}/sub/run"
@@ -519,7 +523,7 @@ def test_a_project_cannot_choose_the_variable_used_as_an_api_key(tmp_path: Path)
     assert loaded.exa_api_keys == ["exa-key"]
 
 
-def test_files_on_other_machines_are_not_opened_before_approval(tmp_path: Path) -> None:
+def test_files_on_other_machines_are_not_read_before_approval_on_windows(tmp_path: Path) -> None:
     from msgspec import structs
 
     from fairlead.config.variables.entry_references import files_of

@@ -61,7 +61,9 @@ def is_hidden(sign: str) -> bool:
 @given(st.text(), st.characters(), st.text())
 @example("", "\U000e0001", "")
 @example("a", "\u200d", "b")
-def test_hidden_characters_are_removed_from_a_line(before: str, sign: str, after: str) -> None:
+def test_displayed_lines_and_texts_contain_no_hidden_characters(
+    before: str, sign: str, after: str
+) -> None:
     shown = visible(before + sign + after)
     left = [c for c in shown if is_hidden(c) and c not in "\u200d\ufe0e\ufe0f"]
     assert left == []
@@ -135,7 +137,9 @@ def is_clean(text: str) -> bool:
 
 
 @pytest.mark.parametrize("evil", EVIL, ids=ascii)
-def test_hidden_characters_in_files_are_escaped_in_all_commands(person: Person, evil: str) -> None:
+def test_hidden_characters_in_files_are_escaped_in_the_output_of_commands(
+    person: Person, evil: str
+) -> None:
     entry = {"command": evil, "args": [evil], "env": {"A": evil}, "cwd": evil, "whatever": evil}
     person.has("project/.mcp.json", {evil: entry, "broken" + evil: {"command": 1}})
     person.has("home/.cursor/mcp.json", {"x" + evil: {"url": f"http://127.0.0.1:1/{evil}"}})
@@ -303,7 +307,7 @@ def test_an_operand_that_looks_like_an_option_follows_two_dashes() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_hints_of_all_commands_quote_server_names(person: Person, name: str) -> None:
+def test_hints_of_commands_quote_server_names(person: Person, name: str) -> None:
     person.has("project/.mcp.json", {name: {"command": "x"}})
     person.has("home/.cursor/mcp.json", {f"{name}2": {"command": "./y z"}})
     person.has("ours/mcp.json", {f"{name}3": {"command": "z", "enabled": False}})

@@ -133,7 +133,7 @@ def read_or_refuse(rules: Path, gateway: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
-def test_an_unusual_yaml_value_invalidates_only_its_entry(
+def test_an_unusual_yaml_value_does_not_affect_servers_of_other_files(
     tmp_path: Path, place: str, value: str
 ) -> None:
     for name in YAML_FILES:
@@ -144,7 +144,7 @@ def test_an_unusual_yaml_value_invalidates_only_its_entry(
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("value", ODD_YAML.values(), ids=ODD_YAML)
-def test_unusual_yaml_values_in_gateway_and_rules_files_raise_config_errors(
+def test_unusual_yaml_values_in_gateway_and_rules_files_raise_only_expected_errors(
     tmp_path: Path, place: str, value: str
 ) -> None:
     text = place.format(value).replace("mcpServers", "rules").replace("command", "do")

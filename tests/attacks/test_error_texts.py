@@ -1,4 +1,4 @@
-"""Error messages show clients a server's name and a reason, and details only to its owner."""
+"""Error messages for clients contain a server's name and a reason; only its owner sees details."""
 
 import asyncio
 import contextlib

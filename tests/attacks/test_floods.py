@@ -214,7 +214,7 @@ def test_a_log_line_about_a_request_with_many_values_is_withheld(
     assert LOG_SEARCHED.hits == hits + 2
 
 
-def test_metrics_do_not_store_long_names() -> None:
+def test_metrics_truncate_long_names_and_report_the_hits_of_limits() -> None:
     metrics = Metrics()
     for n in range(50):
         metrics.ended(metrics.began("up", "tools/call", str(n) + "x" * 1_000_000), 0.1)
@@ -236,7 +236,7 @@ async def test_dropping_a_cached_result_releases_the_size_of_its_request() -> No
     assert cache._size == 0
 
 
-async def test_a_huge_notification_does_not_close_the_connection(tmp_path: Path) -> None:
+async def test_huge_notifications_do_not_close_the_connection(tmp_path: Path) -> None:
     source = """
     for n in range(30):
         tell("x" * 1_000_000, {})

@@ -36,7 +36,7 @@ async def test_metadata_and_challenges_do_not_reveal_servers(tmp_path: Path) -> 
         for path in (HIDDEN, UNKNOWN):
             metadata = f"{place.url}/.well-known/oauth-protected-resource{path}"
             challenge = (await place.post("tools/list", {}, None, path))[2]
-            assert challenge == f'Bearer resource_metadata="{metadata}"'
+            assert challenge == f'Bearer scope="mcp", resource_metadata="{metadata}"'
             async with place.web.get(metadata) as reply:
                 assert (await reply.json())["resource"] == place.url + path
 
@@ -47,7 +47,7 @@ def _without_length(text: str) -> str:
 
 
 async def test_tokens_do_not_reveal_servers_outside_of_the_view(tmp_path: Path) -> None:
-    """Whether or not a server exists, a token for its path gets 404 and any other token 401."""
+    """A token for the path gets 404, any other token 401, and one of a user without a role 403."""
     async with scene(tmp_path) as place:
         place.gateway.show({}, View(), {"staff": View(servers=("red",))})
         assert await place.status(place.ann(to="/mcp/red"), "/mcp/red") == 200
@@ -64,12 +64,14 @@ async def test_invalid_server_names_are_not_quoted_in_responses(tmp_path: Path, 
     async with scene(tmp_path) as place:
         metadata = f"{place.url}/.well-known/oauth-protected-resource/mcp"
         status, _, challenge = await place.post("tools/list", {}, None, f"/mcp/{name}")
-        assert (status, challenge) == (401, f'Bearer resource_metadata="{metadata}"')
+        assert (status, challenge) == (401, f'Bearer scope="mcp", resource_metadata="{metadata}"')
         async with place.web.get(f"{metadata}/{name}") as reply:
             assert reply.status == 404
 
 
-async def test_a_configured_audience_is_accepted_at_every_endpoint(tmp_path: Path) -> None:
+async def test_a_configured_audience_is_the_only_one_accepted_at_every_endpoint(
+    tmp_path: Path,
+) -> None:
     async with scene(tmp_path, audience="urn:gateway") as place:
         token = place.a.token("urn:gateway", sub="ann", scope="mcp")
         for path in ("/mcp", "/mcp/red", "/mcp/blue"):

@@ -174,7 +174,7 @@ async def spend(place: Place) -> None:
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("server", ["", "notes"])
 @in_one_loop
-async def test_interceptors_see_every_message_with_the_principal_of_its_client(
+async def test_interceptors_see_the_messages_of_a_client_with_its_principal(
     host: Host, entry: str, server: str
 ) -> None:
     kind_of, place = ENTRIES[entry], host.places["identity"]
@@ -366,7 +366,7 @@ async def test_a_status_page_shows_only_servers_in_the_view_of_the_client(
 
 
 @in_one_loop
-async def test_metrics_require_an_unrestricted_view(host: Host) -> None:
+async def test_metrics_require_an_unrestricted_view_or_the_admin_token(host: Host) -> None:
     url = host.places["view"].urls["tcp"].removesuffix("/mcp") + "/metrics"
     assert (await fetch(url, NARROW))[0] == 403
     assert (await fetch(url, WIDE))[0] == 200

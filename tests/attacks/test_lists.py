@@ -136,7 +136,7 @@ def tool(name: str, size: int = 0) -> Raw:
     return Raw(to_json({"name": name, "description": "d" * size, "inputSchema": {}}))
 
 
-def test_the_lists_of_all_servers_together_are_limited_in_bytes() -> None:
+def test_the_lists_of_each_server_and_of_all_servers_are_limited_in_bytes() -> None:
     catalog = MergedCatalog(GatewaySettings(max_server_bytes=3000, max_catalog_bytes=5000))
     assert catalog.put("a", ListKind.TOOLS, [tool("x", 2000)])
     with pytest.raises(ListTooLarge, match="its lists have more than 3000 bytes"):
@@ -157,7 +157,7 @@ def test_a_list_item_over_the_size_limit_is_omitted(caplog: pytest.LogCaptureFix
     assert caplog.messages == ["a: 1 invalid or duplicate tools left out"]
 
 
-def test_a_merged_list_is_split_into_pages_below_the_message_size_limit() -> None:
+def test_a_merged_list_is_split_into_pages_of_limited_size() -> None:
     catalog = MergedCatalog()
     size = ITEM_BYTES.value - 1000
     count = 2 * PAGE_BYTES.value // size

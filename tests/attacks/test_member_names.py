@@ -1,4 +1,4 @@
-"""Servers receive only members that policies have read, whatever their language makes of others."""
+"""Members of requests that policies read in another way than some servers are not forwarded."""
 
 import asyncio
 import contextlib

@@ -97,7 +97,7 @@ def test_the_anonymous_principal_is_encoded_as_null() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_sealed_state_of_an_anonymous_call_is_rejected_from_named_clients(name: str) -> None:
+async def test_anonymous_and_named_clients_cannot_use_sealed_state_of_each_other(name: str) -> None:
     server = MCPServer("s")
 
     @server.tool()
@@ -120,7 +120,7 @@ async def test_sealed_state_of_an_anonymous_call_is_rejected_from_named_clients(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_parked_state_of_an_anonymous_call_is_rejected_from_named_clients(name: str) -> None:
+async def test_anonymous_and_named_clients_cannot_use_parked_state_of_each_other(name: str) -> None:
     parked = ParkedCalls(64)
     members = {"name": Raw(b'"t"')}
     for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
@@ -131,7 +131,9 @@ async def test_parked_state_of_an_anonymous_call_is_rejected_from_named_clients(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_stored_anonymous_session_is_not_found_by_named_clients(name: str) -> None:
+async def test_anonymous_and_named_clients_cannot_end_stored_sessions_of_each_other(
+    name: str,
+) -> None:
     store = MemorySessionStore()
     restorer = SessionRestorer(store, 0, *(lambda *_: None,) * 3)  # type: ignore[arg-type]
     for owner, thief in ((ANONYMOUS, name), (name, ANONYMOUS)):
@@ -171,7 +173,7 @@ async def test_a_stored_session_belongs_to_the_role_of_its_token() -> None:
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("scope", ["private", "public"])
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_cached_result_of_an_anonymous_client_is_not_served_to_named_clients(
+async def test_named_clients_get_a_result_cached_for_an_anonymous_client_only_if_it_is_shared(
     name: str, scope: str, shared: bool
 ) -> None:
     cache, answered = Cache(shared=shared), list[Principal]()

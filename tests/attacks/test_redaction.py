@@ -164,7 +164,7 @@ def test_redaction_leaves_ordinary_texts_unchanged(text: str) -> None:
     assert Redactor().message(raw) is raw
 
 
-def test_files_of_this_repository_contain_nothing_that_looks_like_a_token() -> None:
+def test_source_code_and_documentation_contain_nothing_that_looks_like_a_token() -> None:
     files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
     assert len(files) > 100
     found = [str(file) for file in files if may_hold_token(file.read_bytes())]

@@ -212,7 +212,10 @@ async def test_events_are_replayed_to_their_owner_only(thief: dict[str, Any]) ->
 async def test_events_are_replayed_to_tokens_with_the_scopes_of_their_request_only(
     fast_path: bool,
 ) -> None:
-    """The weak token is one of the same user and client; a client can guess the id of an event."""
+    """The weak token belongs to the same user and client, but lacks the scope `read`.
+
+    Event ids can be guessed, so an id must not be enough to replay an event.
+    """
     async with protected(answers="sse", fast_path=fast_path, scopes="use") as (web, issuer):
         strong = bearer(issuer.token(web.url, scope="use read write"))
         weak = bearer(issuer.token(web.url, scope="use write"))

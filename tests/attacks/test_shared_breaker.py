@@ -15,7 +15,7 @@ from fairlead.upstream.call_health import _is_failure
     "rejected requests do not count as failures of the server",
     "other clients are served",
 )
-async def test_rejected_requests_of_one_client_do_not_affect_others() -> None:
+async def test_rejected_requests_do_not_open_the_circuit_breaker_of_a_server() -> None:
     server = MCPServer("s", rate_limit_rate=0)
 
     @server.tool()

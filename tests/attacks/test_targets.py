@@ -362,7 +362,7 @@ async def test_a_denied_name_is_denied_while_its_server_is_still_starting() -> N
 # Names that rules and interceptors change
 
 
-async def test_a_deny_rule_on_a_renamed_tool_applies_to_the_new_name() -> None:
+async def test_a_deny_rule_on_the_old_or_new_name_of_a_renamed_tool_denies_both_names() -> None:
     rename = {"do": {"rename": {"names": {"erase": "wipe"}}}}
     for denied in ("erase", "wipe", "ERASE"):
         for priority in (10, -10):
@@ -374,7 +374,7 @@ async def test_a_deny_rule_on_a_renamed_tool_applies_to_the_new_name() -> None:
                 await passes(client, server, "tools/call", {"name": "read"})
 
 
-async def test_a_deny_rule_on_a_renamed_merged_name_applies_to_the_new_name() -> None:
+async def test_a_deny_rule_on_any_name_of_a_renamed_merged_tool_denies_all_its_names() -> None:
     rename = {"do": {"rename": {"names": {"notes_erase": "wipe"}}}}
     for denied in ("erase", "notes_erase", "wipe"):
         deny = {"when": {"tool": denied}, "do": "block", "priority": 10}
@@ -708,7 +708,9 @@ MALFORMED = [
     "the request is denied",
 )
 @pytest.mark.parametrize(("pattern", "uri"), SAME)
-async def test_a_uri_is_denied_in_every_spelling_of_its_host(pattern: str, uri: str) -> None:
+async def test_a_uri_is_denied_in_every_spelling_of_its_user_host_port_slashes_and_drive(
+    pattern: str, uri: str
+) -> None:
     assert Patterns([pattern]).deny(resource(uri)), uri_forms(uri)
     assert not Patterns(["http://other.example/*"]).deny(resource(uri)) or uri_forms(uri) is None
 
@@ -843,7 +845,7 @@ async def test_arguments_are_checked_in_any_spelling_of_a_name() -> None:
         await passes(client, server, "tools/call", {"name": "add", "arguments": {"n": 1}})
 
 
-async def test_an_update_in_any_spelling_of_a_uri_invalidates_the_cached_result() -> None:
+async def test_an_update_in_another_spelling_of_a_uri_invalidates_the_cached_result() -> None:
     async with opened(Cache(), era="stateless") as (client, server):
         result = {"contents": [], "ttlMs": 60_000, "cacheScope": "public", "resultType": "complete"}
         read = {"uri": "file:///docs/./a"}

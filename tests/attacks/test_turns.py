@@ -17,7 +17,7 @@ MANY = 10 * MESSAGES_PER_TURN.value
 
 
 class TurnLock:
-    """Count how often the event loop runs other callbacks."""
+    """A counter of the turns of the event loop, in each of which other callbacks can run."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -143,7 +143,7 @@ async def test_a_renewal_that_names_an_unknown_client_keeps_the_login(code: str)
         with pytest.raises(LoginRequired, match="no longer knows this program.*: run `login`"):
             await request(provider, authorizer)
         assert store.logins() == [login]
-        # The next login registers again, unless the server accepts the client by then.
+        # If the server accepts the client again, renewals succeed; the next login registers anyway.
         del provider.scripts["token"]
         again = OAuthAuthorizer(provider.url, store=store)
         assert (await request(provider, again))[0] == 200

@@ -103,7 +103,7 @@ async def test_loopback_addresses_are_refused_unless_allowed() -> None:
         "",
     ],
 )
-async def test_urls_with_unsafe_schemes_or_characters_are_refused(url: str) -> None:
+async def test_malformed_urls_and_urls_with_unsafe_parts_are_refused(url: str) -> None:
     with pytest.raises(AuthorizationError):
         await GuardedFetcher(**LOCAL).get(url)
 

@@ -221,7 +221,7 @@ async def test_a_stopping_server_answers_or_closes_every_connection_within_the_g
                 await running
 
 
-async def test_an_exception_in_the_token_verifier_is_answered_with_500(lane: bool) -> None:
+async def test_an_exception_in_the_token_verifier_is_answered_with_503(lane: bool) -> None:
     fails = False
 
     def verify(token: str) -> str | None:
@@ -237,4 +237,4 @@ async def test_an_exception_in_the_token_verifier_is_answered_with_500(lane: boo
                 assert (await line.answer()).text == "3"
             fails = True
             line.send(data)
-            assert (await line.answer()).status == 500
+            assert (await line.answer()).status == 503

@@ -124,7 +124,7 @@ def nearly() -> dict[str, bytes]:
     }
 
 
-async def test_a_head_that_differs_from_a_cached_head_is_parsed() -> None:
+async def test_a_head_similar_to_a_cached_head_has_the_same_outcome_on_both_http_paths() -> None:
     async with both_ways() as webs:
         for what, data in nearly().items():
             await assert_same(webs, what, [data])

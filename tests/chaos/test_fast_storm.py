@@ -119,7 +119,7 @@ def direct_server() -> MCPServer:
 
 
 class Looking:
-    """An interceptor that forwards every exchange; depending on `kind`, its `waits` varies."""
+    """An interceptor that forwards every exchange, and whose `waits` depends on `kind`."""
 
     def __init__(self, kind: str, dice: random.Random) -> None:
         self._kind = kind

@@ -64,7 +64,7 @@ SMUGGLED = {
 }
 
 
-async def test_requests_with_ambiguous_framing_are_rejected(options: dict[str, Any]) -> None:
+async def test_malformed_and_ambiguous_requests_are_rejected(options: dict[str, Any]) -> None:
     async with serving(make_server(), **options) as web:
         for what, bad in SMUGGLED.items():
             async with line_to(web) as line:
@@ -321,7 +321,7 @@ async def test_a_disconnect_with_pipelined_requests_cancels_the_first_request(
         await happens(desk.cancelled)
 
 
-async def test_requests_of_a_client_that_does_not_read_are_not_executed(
+async def test_most_requests_of_a_client_that_does_not_read_are_not_executed(
     options: dict[str, Any],
 ) -> None:
     server = make_server()
@@ -595,7 +595,7 @@ async def test_two_thousand_disconnected_clients_leave_no_state() -> None:
 
 
 @on_linux
-async def test_sessions_that_were_opened_and_ended_leave_no_memory_allocated() -> None:
+async def test_ended_and_evicted_sessions_leave_no_memory_allocated() -> None:
     async with program() as served:
         web = served.web
 

@@ -1,4 +1,4 @@
-"""An event loop that ends during requests, when all tasks are cancelled at once."""
+"""An event loop that ends, and cancels all tasks at once, while a server has a connection."""
 
 import subprocess
 import sys
@@ -44,7 +44,7 @@ kept[0].close()
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_all_servers_stop_when_their_event_loop_is_cancelled(loop: str) -> None:
+def test_a_server_stops_without_warnings_when_its_event_loop_ends(loop: str) -> None:
     """Warnings are errors here; after a raised warning, uvloop would never close."""
     command = [sys.executable, "-W", "error", "-c", PROGRAM.replace("LOOP", loop)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)

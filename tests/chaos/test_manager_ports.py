@@ -182,7 +182,7 @@ BAD = {
 
 
 @pytest.mark.covers("HST-03", "QUA-04")
-async def test_ports_without_a_server_time_out_without_affecting_other_servers(
+async def test_ports_without_an_mcp_server_fail_in_time_and_do_not_affect_other_servers(
     tmp_path: Path,
 ) -> None:
     calm = Rough(tmp_path, "calm")

@@ -44,7 +44,11 @@ class Neighbour:
 async def scene(
     folder: Path, *rough: Rough, startup: str = "wait", **options: object
 ) -> AsyncIterator[MCPManager]:
-    """Run a manager with these servers and a `Neighbour`; check it and leaks at the end."""
+    """Run a manager with these servers and a `Neighbour`.
+
+    At the end, check that the neighbour was not affected and that no process, task or
+    descriptor is left.
+    """
     neighbour = Neighbour(folder)
     async with nothing_left(folder), MCPManager(**options) as manager:  # type: ignore[arg-type]
         await manager.connect_servers({"calm": neighbour.entry})
@@ -93,7 +97,7 @@ async def test_a_server_killed_while_listing_is_retried_only_if_it_was_connected
 
 
 @pytest.mark.covers("DEC-11", "HST-55", "HST-24")
-async def test_calls_survive_kills_and_no_call_is_executed_twice(
+async def test_read_only_calls_survive_kills_and_no_other_call_is_executed_twice(
     tmp_path: Path, loop_kind: str
 ) -> None:
     server = Rough(tmp_path, "a")
@@ -199,7 +203,7 @@ async def test_server_processes_end_even_if_their_disconnection_is_cancelled(
                 await asyncio.sleep(0)
             ending.cancel()
             await asyncio.wait((ending,))
-        # the disconnection was cancelled before it started
+        # server "a" is still there if its disconnection was cancelled before it started
         if "a" in manager.get_all_server_names():
             await manager.disconnect_server("a")
         assert manager.get_all_server_names() == ["calm"]

@@ -16,7 +16,7 @@ def test_the_version_option_prints_the_version() -> None:
 
 
 @pytest.mark.parametrize("args", [(), ("--help",), ("-h",), ("help",), ("help", "--help")])
-def test_the_help_text_names_every_command(args: tuple[str, ...]) -> None:
+def test_the_help_text_names_the_commands(args: tuple[str, ...]) -> None:
     done = fairlead(*args)
     assert (done.returncode, done.stderr) == (0, "")
     for command in ("serve", "list", "mcp", "doctor", "tools", "call", "paths", "demo"):
@@ -24,7 +24,7 @@ def test_the_help_text_names_every_command(args: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("command", ["serve", "mcp", "doctor", "tools", "call", "paths", "demo"])
-def test_each_command_has_a_help_text(command: str) -> None:
+def test_commands_have_a_help_text(command: str) -> None:
     done = fairlead(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"usage: fairlead {command}")
@@ -66,7 +66,7 @@ def test_the_help_text_of_doctor_has_at_most_88_columns() -> None:
     assert "Check configuration files, required programs" in shown
 
 
-def test_an_unknown_command_without_a_similar_one_lists_all_commands() -> None:
+def test_the_error_for_an_unknown_command_without_a_similar_one_lists_commands() -> None:
     assert "expected one of serve, list, mcp, doctor, tools, call, " in fairlead("xyzzy").stderr
     assert "Unknown option '--frobnicate'" in fairlead("--frobnicate").stderr
 

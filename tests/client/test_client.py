@@ -85,7 +85,7 @@ for request in requests():
     ],
     ids=["-32601", "-32602", "-32000", "empty-result", "silent", "dies"],
 )
-async def test_a_handshake_server_is_detected_after_its_first_response(
+async def test_a_handshake_server_is_detected_by_one_probe_and_remembered(
     unknown: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"

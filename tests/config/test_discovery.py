@@ -86,7 +86,7 @@ def test_the_first_definition_of_a_name_is_used_without_merging_others(tmp_path:
 
 
 @pytest.mark.covers("CFG-05")
-def test_the_entries_of_the_user_are_used_if_there_are_no_project_files(tmp_path: Path) -> None:
+def test_project_files_can_be_excluded_from_discovery(tmp_path: Path) -> None:
     write(tmp_path / PROJECT, {".mcp.json": servers(only="p"), ".cursor/mcp.json": servers(a="p")})
     write(tmp_path / PROJECT, {".fairlead/mcp.json": {"disabledServers": ["b"]}})
     write(tmp_path / HOME, {".cursor/mcp.json": servers(a="u", b="u")})
@@ -410,7 +410,7 @@ def test_a_failing_reader_does_not_affect_other_programs(tmp_path: Path) -> None
     ]
 
 
-def test_discovery_of_large_files_takes_less_than_the_time_limit(tmp_path: Path) -> None:
+def test_discovery_of_large_files_takes_less_than_thirty_milliseconds(tmp_path: Path) -> None:
     projects = {f"/p/{n}": {"mcpServers": {}, "history": ["x" * 200] * 10} for n in range(100)}
     write(
         tmp_path / HOME,

@@ -61,7 +61,7 @@ async def test_the_error_for_a_server_without_a_login_names_the_login_command() 
         assert "run `fairlead login notes`" in str(report.errors[0])
 
 
-# Prints the token that it got as the result of a tool.
+# A server whose tool returns the access token in its environment.
 PROGRAM = """
 import os
 from fairlead import MCPServer
@@ -172,7 +172,7 @@ def test_a_local_program_has_an_authorizer_only_with_an_auth_block() -> None:
     assert authorizer_for(MCPStdioServerConfig(command="x", auth=block)) is not None
 
 
-def test_oauth_is_not_imported_for_a_server_without_a_login() -> None:
+def test_a_server_without_a_login_and_an_auth_block_has_no_authorizer() -> None:
     assert authorizer_for(MCPHttpServerConfig(url=URL)) is None
 
 

@@ -55,7 +55,7 @@ def test_an_approval_covers_only_the_unchanged_entry(tmp_path: Path) -> None:
     assert not trust.revoke(found())
 
 
-def test_concurrent_processes_do_not_lose_approvals(tmp_path: Path) -> None:
+def test_approvals_stored_through_two_objects_are_both_kept(tmp_path: Path) -> None:
     path = tmp_path / "approvals.json"
     one, two = Trust(path), Trust(path)
     assert not one.trusts(found())

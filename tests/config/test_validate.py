@@ -76,7 +76,9 @@ def test_all_problems_of_an_entry_are_reported_at_once() -> None:
     [("a", True), ("A.b:c-d_9", True), ("x" * 100, True), ("x" * 101, False), ("", False)]
     + [(bad, False) for bad in ("a b", "a/b", "ä", "a\n", "../x")],
 )
-def test_invalid_server_names_are_reported(name: str, fine: bool) -> None:
+def test_a_server_name_has_1_to_100_letters_digits_or_permitted_signs(
+    name: str, fine: bool
+) -> None:
     assert is_server_name(name) is fine
 
 

@@ -149,7 +149,7 @@ def test_an_error_in_the_auth_section_is_reported_with_its_line(
         ('[clients."oauth:x"]\ntoken = "x"', "reserved for access tokens"),
     ],
 )
-def test_an_auth_section_with_missing_keys_is_refused(
+def test_incomplete_auth_sections_and_reserved_client_names_are_refused(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):

@@ -77,7 +77,7 @@ async def test_clients_of_both_eras_are_notified_of_added_and_removed_servers() 
         assert (await handshake.call("red_who")).text.startswith("red")
 
 
-async def test_connecting_an_invalid_entry_has_no_effect() -> None:
+async def test_invalid_entries_and_existing_server_names_are_rejected_without_effect() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         with pytest.raises(ConfigError):
             await gateway.connect({"red": {"url": red}, "bad": {"command": 7}})
@@ -108,7 +108,7 @@ async def test_disconnecting_one_server_does_not_end_input_requests_of_another()
             assert (await call).text.startswith("Ada to red")
 
 
-async def test_a_server_with_an_unusual_name_is_served() -> None:
+async def test_tools_of_servers_with_unusual_names_are_listed_and_callable() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"a#2": {"url": red}, "b c/d": {"url": red}})
         async with joining(gateway) as client:
@@ -377,7 +377,7 @@ async def test_http_apps_serve_added_servers_and_stop_serving_removed_ones() -> 
         assert (served(app), served(other)) == ({"/mcp/blue"}, set())
 
 
-async def test_new_views_apply_to_connected_clients_immediately() -> None:
+async def test_new_views_replace_the_settings_and_are_reported_to_interceptors() -> None:
     told: list[str] = []
 
     class Keeping(Passing):
@@ -417,7 +417,7 @@ def test_the_default_port_of_a_gateway_is_8765() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["server.py", {"a": {"command": "uvx"}}, 5])
-async def test_servers_passed_in_place_of_a_manager_are_rejected_with_the_correct_call(
+async def test_the_error_for_servers_passed_as_the_manager_names_the_correct_call(
     wrong: Any,
 ) -> None:
     with pytest.raises(TypeError, match=r"^manager must be an MCPManager, .*gateway\.connect\("):

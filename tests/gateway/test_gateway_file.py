@@ -171,7 +171,7 @@ PLACES: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("text", "name", "value"), PLACES, ids=[one[0] for one in PLACES])
-def test_all_settings_of_the_http_endpoint_are_read(
+def test_each_setting_is_stored_in_its_attribute_of_the_gateway_file(
     tmp_path: Path, text: str, name: str, value: Any
 ) -> None:
     file = read(tmp_path, text)

@@ -210,7 +210,7 @@ async def test_client_notifications_are_forwarded_only_on_the_clients_own_connec
 
 
 @pytest.mark.parametrize("passes", [True, False])
-async def test_interceptors_may_delay_a_cancellation(passes: bool) -> None:
+async def test_interceptors_may_suppress_a_cancellation(passes: bool) -> None:
     seen: list[str] = []
 
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
@@ -236,7 +236,7 @@ async def test_interceptors_may_delay_a_cancellation(passes: bool) -> None:
     await one.peer.close()
 
 
-async def test_ending_streams_rejects_messages_held_by_interceptors() -> None:
+async def test_ending_streams_blocks_all_messages_on_the_hold_desk() -> None:
     place = Place()
     await place.endpoint.end_streams()
     assert place.done == ["the gateway is closing", ("end", None)]

@@ -265,7 +265,7 @@ async def test_a_listener_is_registered_until_its_stream_ends() -> None:
     assert place.endpoint.listeners == {}
 
 
-async def test_removing_a_server_waits_one_second_for_its_last_responses(
+async def test_removing_a_server_waits_up_to_one_second_for_its_last_responses(
     virtual_time: VirtualTime,
 ) -> None:
     place = Place()
@@ -465,7 +465,7 @@ async def test_resource_notifications_are_permitted_by_the_current_view_only() -
     ],
     ids=["all", "renamed", "this", "another", "denied", "allowed", "hidden"],
 )
-async def test_stateless_notifications_of_unrestricted_clients_are_forwarded(
+async def test_only_stateless_notifications_of_unrestricted_clients_are_forwarded(
     view: View, heard: bool
 ) -> None:
     place = Place(ada=view)
@@ -503,7 +503,7 @@ async def test_ending_streams_ends_the_listen_streams_at_all_replicas() -> None:
         pass
 
 
-async def test_a_call_under_a_merged_name_waits_for_a_starting_server() -> None:
+async def test_a_tool_call_waits_for_a_starting_server_if_there_are_interceptors() -> None:
     async def look(asked: Exchange, proceed: Proceed) -> Answer:
         return await proceed(asked)
 

@@ -21,7 +21,7 @@ CAPABLE = {"io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSI
 
 
 async def task_server(call: Call) -> None:
-    """Answer each call with a new task, and everything about tasks to any client."""
+    """Answer each call with a new task, and requests about any task from any client."""
     params = call.message.get("params", {})
     match call.rpc:
         case "tools/list":
@@ -105,7 +105,7 @@ def of(principal: Any, method: str, **params: Any) -> Exchange:
 
 
 async def test_a_list_contains_the_tasks_of_its_client_only() -> None:
-    """In the handshake era, a call returns its task in a member."""
+    """In the handshake era, the result of a call has its task in the member `task`."""
     owners, page = TaskOwners(), [{"taskId": name, "status": "working"} for name in "abc"]
 
     async def forward(request: Exchange) -> bytes:

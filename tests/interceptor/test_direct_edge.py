@@ -14,7 +14,7 @@ CALLER = Caller(NEWEST_HANDSHAKE, False, ANONYMOUS)
 CALL = Request(1, "tools/call", Raw(b'{"name":"x"}'))
 
 
-async def test_sending_a_request_without_a_connection_is_an_error() -> None:
+async def test_a_request_to_the_client_without_a_connection_is_an_error() -> None:
     asked = direct_exchange(CALL, CALLER)
     with pytest.raises(RpcError) as refused:
         await asked.edge.request_caller(asked, "sampling/createMessage", {})

@@ -210,7 +210,9 @@ async def test_servers_and_clients_call_the_hook_for_malformed_frames(tmp_path: 
     assert SECRET not in file.read_text()
 
 
-async def test_an_audit_rule_without_a_condition_records_malformed_frames(tmp_path: Path) -> None:
+async def test_only_an_audit_rule_without_a_condition_records_malformed_frames(
+    tmp_path: Path,
+) -> None:
     file, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"
     rules = RuleSet.of_data(
         {

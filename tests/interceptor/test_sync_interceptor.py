@@ -43,7 +43,10 @@ class Counts(SyncInterceptor):
 
 
 async def serving(place: Scene, dice: random.Random, dies: float) -> None:
-    """Send progress right before each response, which must be delivered after it."""
+    """Answer calls with up to two progress notifications and a response.
+
+    A server leaves a tenth of the calls unanswered, and disconnects with the probability `dies`.
+    """
 
     async def serve(server: Server) -> None:
         while line := await server.inbox.get():

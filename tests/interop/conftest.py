@@ -19,6 +19,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection_finish() -> None:
-    """Freeze imported modules, so that the collections after each asynchronous test are fast."""
+    """Freeze imported modules, so that garbage collections after asynchronous tests are fast."""
     gc.collect()
     gc.freeze()  # large third-party modules are not scanned again

@@ -49,7 +49,7 @@ def root(web: Web) -> str:
     return web.url.removesuffix("/mcp")
 
 
-async def test_curl_calls_a_tool_at_its_rest_path() -> None:
+async def test_curl_uses_the_rest_paths_of_tools_and_health() -> None:
     async with serving(make_server()) as web:
         said = await curl(f"{root(web)}/tools/add/call", *JSON, "-d", '{"a": 1, "b": 2}')
         assert json.loads(said)["content"] == [{"type": "text", "text": "3"}]

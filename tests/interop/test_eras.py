@@ -66,7 +66,7 @@ async def test_the_detected_era_of_a_server_is_stored(habit: str, tmp_path: Path
 
 
 @pytest.mark.covers("DEC-05")
-async def test_a_configured_version_does_not_change_the_detected_era(tmp_path: Path) -> None:
+async def test_a_configured_version_is_not_stored_as_the_era_of_the_server(tmp_path: Path) -> None:
     spoken = []
     for version in ("2025-06-18", "auto"):
         async with our_client("ours", version, cwd=str(tmp_path)) as client:

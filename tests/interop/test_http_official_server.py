@@ -121,7 +121,7 @@ async def test_an_official_server_without_streams_or_sessions_may_elicit_in_the_
         assert "no back-channel" in refused.message
 
 
-async def test_an_official_server_with_json_responses_sends_no_progress(
+async def test_an_official_server_sends_progress_unless_its_responses_are_json(
     terse: Stage[MCPClient],
 ) -> None:
     steps: list[object] = []
@@ -145,7 +145,7 @@ async def test_a_timeout_stops_the_handler_of_a_server_without_streams_or_sessio
 
 
 @pytest.mark.covers("PRO-16", "PRO-23")
-async def test_an_official_server_with_json_responses_sends_changes_on_a_listen_stream(
+async def test_an_official_server_without_streams_or_sessions_sends_changes_on_a_listen_stream(
     terse: Stage[MCPClient],
 ) -> None:
     if terse.way == "stateless" and not terse.revision.stateless:

@@ -28,7 +28,7 @@ from tests.support.oidc_provider import Provider, running_provider
 
 LIMIT = 50.0
 LIFETIME = 3  # seconds of a token in tests of renewals
-RENEW_AFTER_REFUSAL = ("TypeScript", "mcp-remote")  # others renew by their clock
+RENEW_AFTER_REFUSAL = ("TypeScript", "mcp-remote")  # the other clients renew by their clock
 
 PLACES = ["server", "/mcp", "/mcp/plain"]
 BY_EVERY_PEER = pytest.mark.parametrize("peer", PEERS)
@@ -173,7 +173,7 @@ async def test_a_client_logs_in_and_renews_its_token(
 async def test_a_client_requests_the_scopes_that_a_tool_needs(
     peer: str, place: str, tmp_path: Path
 ) -> None:
-    """At a server a tool needs another scope; at a gateway a rule is changed so that it does."""
+    """At the server, `write` needs another scope; at the gateway, a changed rule needs it."""
     async with protected(place, tmp_path, anyScope=True) as scene:
         async with PEERS[peer](scene.url, tmp_path) as call:
             assert await call(f"{scene.prefix}whoami") == "alice"

@@ -50,7 +50,7 @@ class Place:
         self._head = head
 
     def write(self, *rules: str) -> None:
-        """Replace the rules; the gateway follows its file."""
+        """Replace the rules in the file, which the gateway reads periodically."""
         fresh = self._file.with_suffix(".new")
         fresh.write_text(self._head + "".join(rules))
         fresh.replace(self._file)
@@ -165,7 +165,7 @@ async def test_changed_rules_apply_to_connected_users(path: str, era: str, tmp_p
 async def test_an_expiring_token_is_renewed_within_a_session(
     path: str, era: str, tmp_path: Path
 ) -> None:
-    """The client renews a token of a short lifetime after half of it."""
+    """The client renews a short-lived token after half of its lifetime."""
     async with scene(tmp_path, ADMINS, ttl=2) as place:
         async with place.client(place.login("alice", path), era, path) as client:
             while (await place.provider.counts()).get("refresh_token 200", 0) < 2:

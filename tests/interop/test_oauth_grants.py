@@ -182,7 +182,7 @@ async def test_the_device_code_grant_obtains_and_renews_a_token(version: str, pl
 @VERSIONS
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "private_key_jwt"])
 @PLACES
-async def test_the_client_credentials_grant_obtains_a_token(
+async def test_the_client_credentials_grant_obtains_and_renews_a_token(
     version: str, method: str, place: str
 ) -> None:
     settings = OAuthSettings(grant="client_credentials", client_id="robot")
@@ -210,10 +210,10 @@ async def test_the_client_credentials_grant_obtains_a_token(
 @PROTECTED
 @VERSIONS
 @PLACES
-async def test_bound_tokens_are_accepted_if_provider_and_server_demand_nonces(
+async def test_bound_tokens_are_obtained_renewed_and_accepted_with_nonces(
     version: str, place: str
 ) -> None:
-    """The provider and our server demand nonces."""
+    """The provider and our server demand nonces; the gateway demands only proofs."""
     options = {"dpopNonce": True}
     async with protected(options, place, dpop="required", dpop_nonce=True) as (provider, url):
         store = MemoryCredentialStore()

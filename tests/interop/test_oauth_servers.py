@@ -124,7 +124,7 @@ class OwnProvider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshTok
 
 
 class Person:
-    """A user who logs in wherever the client sends them."""
+    """A user who logs in at every page that a client opens."""
 
     def __init__(self) -> None:
         self.visits: list[AuthorizationRequest] = []
@@ -192,7 +192,7 @@ async def test_fairlead_logs_in_to_an_official_server_with_its_own_authorization
         server.add_tool(echo)
         with on_uvicorn(server.streamable_http_app(), listening):
             store = await log_in_and_renew(url, version)
-            # A token that the server no longer knows is renewed after its 401.
+            # A token that the server no longer knows is renewed after a response 401.
             provider.access.clear()
             authorizer = OAuthAuthorizer(url, store=store)
             assert await call(url, authorizer, version) == "hello"

@@ -246,7 +246,9 @@ async def test_progress_and_log_messages_arrive_before_the_result(revision: Revi
 
 
 @every_revision
-async def test_log_messages_are_sent_only_if_the_client_requests_them(revision: Revision) -> None:
+async def test_log_messages_that_a_client_has_not_requested_are_sent_only_in_sessions(
+    revision: Revision,
+) -> None:
     heard: list[str] = []
 
     async def on_log(message: LoggingMessageNotificationParams) -> None:

@@ -21,7 +21,7 @@ NAMES = vars(annotation_models) | vars(annotation_classes)
 
 
 def tool_of(annotation: Any, value: Any) -> Callable[[], Any]:
-    """Return a function with a return annotation, in whose module the test classes are defined."""
+    """Return a function with this return annotation; its module defines the test classes."""
     names = {**NAMES, "value": value}
     exec("def tool(): return value", names)
     tool: Callable[[], Any] = names["tool"]

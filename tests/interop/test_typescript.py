@@ -437,7 +437,7 @@ async def test_fairlead_client_receives_requested_log_messages_and_changes(
         assert told.empty()
 
 
-async def test_client_and_typescript_server_agree_on_the_era_after_a_slow_start(
+async def test_client_and_typescript_server_agree_on_the_era_after_a_probe_timeout(
     node_path: str,
 ) -> None:
     # The probe timeout is so short that the client sends `server/discover` and `initialize`.

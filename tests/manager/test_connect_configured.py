@@ -12,7 +12,7 @@ from fairlead.manager.connect_configured import ConnectReport, connect_configure
 
 
 class FakeManager:
-    """A manager that records servers to connect; one of them cannot be connected."""
+    """A manager that records the servers to connect, and reports one failed server."""
 
     def __init__(self) -> None:
         self.specs: dict[str, ServerSpec] = {}
@@ -40,7 +40,7 @@ def write(path: Path, servers: dict[str, object] | str) -> None:
     path.write_text(text)
 
 
-async def test_configured_servers_are_returned_with_unresolved_variables(
+async def test_configured_servers_are_passed_to_the_manager_with_unresolved_variables(
     home: Path, tmp_path: Path
 ) -> None:
     manager = FakeManager()

@@ -13,7 +13,7 @@ from tests.support.virtual_time import VirtualTime
 
 
 class FakeServer:
-    """A stub for server calls that lists the given items."""
+    """A fake server that lists the given items."""
 
     def __init__(self, name: str, state: str = "connected", **lists: Any) -> None:
         self.name, self.lists = name, lists
@@ -123,7 +123,7 @@ async def test_a_resource_belongs_to_the_server_that_lists_it_or_has_the_most_sp
     assert result["server"] == "listed"  # a server given by name is used without a lookup
 
 
-async def test_requests_without_a_server_name_are_sent_to_all_servers() -> None:
+async def test_unsubscribe_and_log_level_requests_without_a_server_name_go_to_all_servers() -> None:
     red, blue = FakeServer("red"), FakeServer("blue")
     several = manager(red, blue)
     await several.subscribe("a:1", server="red")

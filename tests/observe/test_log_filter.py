@@ -235,7 +235,7 @@ def test_every_logger_of_the_package_is_filtered(written: Everything) -> None:
     there_is_a_log_without(written, SECRET)
 
 
-def test_a_log_record_without_secrets_is_unchanged(written: Everything) -> None:
+def test_only_log_records_with_secrets_are_changed(written: Everything) -> None:
     log = logging.getLogger("fairlead.server")
     try:
         raise ValueError("plain")

@@ -119,7 +119,7 @@ def test_the_filter_is_added_to_a_logger_only_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("about", "shown"),
+    ("about", "removed"),
     [
         ({"token": "hidden-value"}, True),
         ({"a": [{"token": "hidden-value"}]}, True),
@@ -132,10 +132,10 @@ def test_the_filter_is_added_to_a_logger_only_once() -> None:
     ids=str,
 )
 def test_secrets_of_the_request_are_removed_from_its_log_lines(
-    lines: Lines, about: Any, shown: bool
+    lines: Lines, about: Any, removed: bool
 ) -> None:
     log.info("failed with hidden-value", extra={ABOUT: about})
-    assert ("hidden-value" not in lines.last) is shown
+    assert ("hidden-value" not in lines.last) is removed
     assert not hasattr(lines.records[-1], ABOUT)
 
 

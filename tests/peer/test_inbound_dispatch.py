@@ -26,7 +26,7 @@ MEMORY = TransportContext(transport_type="memory")
 
 @asynccontextmanager
 async def bare_client(**settings: Any) -> AsyncIterator[tuple[LineChannel, Frames, Peer]]:
-    """A client peer, and the server's end of its channel."""
+    """Run a client peer, and yield the server's end of its channel."""
     left, right = memory_pair()
     conversation = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
     client = Peer(left, conversation, **settings)
@@ -249,7 +249,7 @@ async def test_a_handler_task_waits_until_its_large_response_has_been_read() -> 
     assert told.is_set()
 
 
-async def test_no_notification_follows_the_response_to_a_request() -> None:
+async def test_no_notification_of_a_request_follows_its_response() -> None:
     seen: asyncio.Queue[Exchange] = asyncio.Queue()
 
     async def handler(exchange: Exchange) -> Answer:

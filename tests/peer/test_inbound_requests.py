@@ -65,7 +65,7 @@ async def test_the_response_to_a_delegated_request_is_sent_once_and_may_be_an_er
             await refused
 
 
-async def test_a_request_without_a_delegate_gets_a_task() -> None:
+async def test_an_undelegated_request_gets_a_task() -> None:
     taker = Taker()
 
     async def handler(exchange: Exchange) -> Answer:
@@ -187,7 +187,7 @@ async def test_a_cancellation_without_a_reason_has_a_default_reason() -> None:
             assert await taker.cancelled.get() == "cancelled by the caller"
 
 
-async def test_a_request_without_a_delegate_is_awaited_at_the_end_of_input(
+async def test_an_undelegated_request_is_awaited_at_the_end_of_input(
     virtual_time: VirtualTime,
 ) -> None:
     taker = Taker()

@@ -53,7 +53,7 @@ async def fail(exchange: Exchange, proceed: Proceed) -> Answer:
 async def watched(
     **options: Any,
 ) -> AsyncIterator[tuple[InterceptedPeer, Watch, LineChannel, Frames]]:
-    """A client with an interceptor, and the server's end of its channel."""
+    """Run a client with an interceptor, and yield the server's end of its channel."""
     left, right = memory_pair()
     watch = Watch()
     conversation = Conversation(ConversationRole.CLIENT, gated=False, principal=ANONYMOUS)
@@ -146,7 +146,7 @@ async def test_interceptors_get_the_id_with_which_a_request_is_sent() -> None:
         assert sent == [asked.id] == [exchange.message.id]
 
 
-async def test_an_interceptor_may_answer_repeat_or_change_an_outbound_request() -> None:
+async def test_an_interceptor_may_answer_or_repeat_an_outbound_request() -> None:
     async def answer(exchange: Exchange, proceed: Proceed) -> Answer:
         return b'"ours"'
 

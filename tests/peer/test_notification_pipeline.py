@@ -205,7 +205,7 @@ async def test_a_notification_without_a_connection_passes_through_interceptors()
 
 
 async def test_a_task_started_by_a_delivery_may_wait_for_the_pipeline() -> None:
-    """Only an interceptor itself must not wait for the pipeline, which waits for it."""
+    """An interceptor must not wait for the pipeline, which waits for it; other tasks may."""
 
     async def watch(exchange: Exchange, proceed: Proceed) -> Answer:
         await pipeline.passed()  # returns at once, because the pipeline waits for this interceptor

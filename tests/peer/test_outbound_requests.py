@@ -84,7 +84,7 @@ async def test_a_timeout_of_zero_disables_the_limit(virtual_time: VirtualTime) -
 async def test_progress_restarts_the_timeout_within_the_total_limit(
     virtual_time: VirtualTime, pause: float, limit: float
 ) -> None:
-    """After progress, the timeout is 4 s again, but not more than the remaining total time."""
+    """After progress, the timeout is 4.5 s again, but not more than the remaining total time."""
     async with bare_client() as (channel, frames, client):
         heard: list[float] = []
         begun = virtual_time.now

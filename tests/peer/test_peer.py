@@ -33,7 +33,7 @@ from tests.support.virtual_time import VirtualTime
 
 @contextlib.asynccontextmanager
 async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tuple[Peer, Peer]]:
-    """A client and a server after a handshake."""
+    """Connect a client and a server that have completed the handshake."""
     left, right = memory_pair()
     client = Peer(left, Conversation(ConversationRole.CLIENT, principal=ANONYMOUS))
     server = Peer(
@@ -55,7 +55,7 @@ async def talking(handler: Handler, **server_settings: Any) -> AsyncIterator[tup
 
 @contextlib.asynccontextmanager
 async def bare_server(**settings: Any) -> AsyncIterator[tuple[LineChannel, "Frames", Peer]]:
-    """A server peer, and the client's end of its channel."""
+    """Run a server peer, and yield the client's end of its channel."""
     left, right = memory_pair()
     server = Peer(
         right,
@@ -177,7 +177,7 @@ async def test_a_handler_that_does_not_return_bytes_is_a_failure() -> None:
 
 
 @pytest.mark.covers("TRN-10", "PRO-31")
-async def test_a_timeout_notifies_the_peer_and_the_late_response_is_unmatched(
+async def test_a_timeout_cancels_the_remote_handler_and_does_not_affect_later_requests(
     loop_kind: str,
 ) -> None:
     gate = Gate()
@@ -315,7 +315,7 @@ async def test_progress_restarts_the_timeout_until_the_total_limit_expires() -> 
         assert bytes(result) == b"{}"
         assert steps == list(range(9))  # all progress arrives before the result
         with pytest.raises(RequestTimeout):
-            # a timeout given with the call is not extended
+            # without `max_total`, progress does not restart the timeout
             await client.request("tools/call", {}, timeout=0.1)
         with pytest.raises(RequestTimeout):
             await client.request(
@@ -712,7 +712,7 @@ async def test_a_request_on_an_ended_connection_fails_without_being_sent() -> No
         (ValueError("secret"), -32603, "Internal error"),
     ],
 )
-async def test_error_responses_of_a_failing_handler_hide_details(
+async def test_the_error_response_of_a_failing_handler_shows_only_protocol_errors(
     error: Exception, code: int, message: str
 ) -> None:
     async def handle(exchange: Exchange) -> Answer:
@@ -816,7 +816,7 @@ async def test_up_to_64_listening_requests_do_not_count_towards_the_limit(
     one_more = asyncio.create_task(asyncio.Event().wait())
     work.running[-1] = one_more  # type: ignore[assignment]
     work.mark_long_lived(one_more)  # type: ignore[arg-type]
-    assert is_full(work)  # the 65th counts
+    assert is_full(work)  # the 65th listening request counts
     for task in (*tasks, one_more):
         task.cancel()
     await asyncio.wait((*tasks, one_more))

@@ -216,7 +216,7 @@ async def test_a_breakpoint_may_have_its_own_time_limit_and_reason() -> None:
         assert "error" in await asking
 
 
-def test_the_time_limit_of_a_desk_must_be_positive() -> None:
+def test_time_limits_of_desks_and_breakpoints_must_be_positive() -> None:
     with pytest.raises(ValueError):
         HoldDesk(limit=0)
     with pytest.raises(ValueError):

@@ -266,7 +266,7 @@ async def test_an_interceptor_is_loaded_from_a_module(
         ("mine.py:plain", {"m": 1}, "takes no options"),
     ],
 )
-def test_an_object_that_is_not_an_interceptor_is_rejected(
+def test_the_error_for_an_interceptor_that_cannot_be_loaded_states_the_reason(
     tmp_path: Path, target: str, options: Any, words: str
 ) -> None:
     (tmp_path / "mine.py").write_text(CODE)

@@ -82,7 +82,7 @@ def test_an_async_function_is_used_unchanged(code: Path) -> None:
         ("mine.py:Sync", None, "is not an interceptor: expected `async"),
     ],
 )
-def test_an_object_that_is_not_an_interceptor_is_rejected_with_the_reason(
+def test_an_interceptor_that_cannot_be_loaded_is_rejected_with_the_reason(
     code: Path, target: str, options: Any, why: str
 ) -> None:
     (code / "broken.py").write_text("1 / 0")

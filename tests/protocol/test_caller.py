@@ -288,9 +288,7 @@ def test_capabilities_that_cannot_be_decoded_count_as_empty(declared: bytes) -> 
         (b'{"name":5}', "5"),
     ],
 )
-def test_a_caller_without_a_readable_name_gets_a_default_name(
-    info: bytes | None, name: str
-) -> None:
+def test_the_name_of_a_caller_is_read_from_its_client_info(info: bytes | None, name: str) -> None:
     assert Caller(NEWEST, True, ANONYMOUS, b"{}", info).name == name
 
 

@@ -709,7 +709,9 @@ async def test_closing_a_server_closes_its_streams_and_connections() -> None:
         assert server.metrics()["connections"] == 0
 
 
-async def test_metrics_count_running_calls_and_failures() -> None:
+async def test_metrics_count_connections_and_malformed_messages_and_include_mounted_servers() -> (
+    None
+):
     server = MCPServer("s")
     assert server.metrics() == {
         "connections": 0,

@@ -34,7 +34,7 @@ class MediaPart(Struct, frozen=True):
 def content_parts(result: ToolResult) -> list[TextPart | MediaPart]:
     """Return the content of a result.
 
-    Blocks of other types become text that contains their JSON.
+    A block that is neither text nor media becomes text that contains its JSON.
     """
     return [_part(block) for block in result.content]
 

@@ -70,7 +70,7 @@ class PosedQuestion:
     def give(self, answer: Mapping[str, Any]) -> bool:
         """Answer the question, unless it has an answer already.
 
-        Return False if the question was withdrawn: the time for the answer is over.
+        Return False if the question was cancelled, because its time limit has passed.
         """
         if not self.answer.done():
             self.answer.set_result(answer)
@@ -107,8 +107,8 @@ class OpenCall:
         return self._tool.name == name and self._arguments == arguments
 
     async def question(self, number: int) -> PosedQuestion | None:
-        """Wait for a question by its number, starting at 0;
-        None if the call ended without asking it.
+        """Wait for a question by its number, starting at 0, and return it; return None if the call
+        ended without asking it.
         """
         while number >= len(self._questions) and not self.over:
             self._changed.clear()

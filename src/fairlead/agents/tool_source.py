@@ -58,13 +58,13 @@ class ToolSource:
         try:
             listed = await self._source.list_tools()
         except (FairleadError, OSError) as exc:
-            log.warning("the tools could not be listed: %s", exc)
+            log.warning("the tools could not be listed; the last list is used: %s", exc)
             return list(self._catalog.tools)
         name = self._source.server.get("serverInfo", {}).get("name")
         return list(self._catalog.build([(str(name or "server"), listed, False)]))
 
     async def find(self, name: str) -> MCPTool | None:
-        """Return the tool that currently has this name."""
+        """Return the tool that currently has this name, or None."""
         if isinstance(self._source, MCPManager):
             return self._source.get_tool(name)
         if name not in self._catalog.by_name:
@@ -160,7 +160,7 @@ class ToolSource:
 
 
 def _with_late_answer(result: ToolResult) -> ToolResult:
-    """Return the result of a call whose answer from the user arrived too late."""
+    """Return a result with a note that an answer of the user arrived too late for the call."""
     log.warning(
         "tool %r of server %r: the answer to a question of the server arrived too late, and was "
         "not sent; increase input_timeout to wait longer",

@@ -153,7 +153,7 @@ def code_of(attempt: AuthorizationAttempt, redirect_url: str) -> str:
 
     Raises:
         AuthorizationError: The redirect belongs to another attempt or server, has a parameter
-            twice, or reports an error of the authorization server.
+            twice, contains no code, or reports an error of the authorization server.
     """
     try:
         query = urlsplit(redirect_url[:MAX_REDIRECT]).query

@@ -51,7 +51,7 @@ class RegisteredClients:
         return stored if stored is not None and stored.is_usable(time.time()) else None
 
     async def drop(self, client_id: str | None = None) -> None:
-        """Delete the registration, if it has this client id."""
+        """Delete the registration; with `client_id`, only if it has this id."""
         issuer = self._server.issuer
         # Another process may have registered again.
         if client_id is not None:
@@ -61,7 +61,7 @@ class RegisteredClients:
         await in_store_thread(self._store.save_registration, issuer, self._redirect, None)
 
     async def register(self, redirect_uri: str) -> ClientRegistration:
-        """Register this program dynamically (RFC 7591), once per issuer.
+        """Register this program dynamically (RFC 7591), and store the registration.
 
         Raises:
             AuthorizationError: The server offers no registration, or refuses it.

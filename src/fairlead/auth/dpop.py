@@ -20,7 +20,7 @@ __all__ = [
     "token_hash",
 ]
 
-# Asymmetric algorithms whose keys are cheap to verify.
+# Asymmetric algorithms whose signatures are cheap to verify.
 DPOP_ALGORITHMS = ("ES256", "ES384", "EdDSA", "RS256", "PS256")
 # Algorithms for the keys of a client, the preferred one first, with their curves.
 _CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}

@@ -34,7 +34,8 @@ def check_callbacks(given: Callbacks, *others: str) -> None:
     """Check the keyword arguments of a function that accepts callbacks and the names in `others`.
 
     Raises:
-        TypeError: A name is unknown; the message contains the closest known name.
+        TypeError: A name is unknown (the message contains the closest known name), or a callback is
+            not a function.
     """
     require_known(given, (*Callbacks.__annotations__, *others), client_keywords)
     for name, value in given.items():

@@ -239,7 +239,7 @@ class MCPClient(CallbackMixin):
         if "authorizer" not in ways:
             given, ways["authorizer"] = with_auth(given, auth)
         elif auth is not None:
-            raise TypeError("pass either auth or http['authorizer']")
+            raise TypeError("pass either auth or http['authorizer'], not both")
         return cls._connect(
             lambda options: transport_of(given, http=ways, on_stderr=on_stderr, **options),
             config,
@@ -478,9 +478,7 @@ class MCPClient(CallbackMixin):
 async def _configured(
     name: str, connect_to: "Callable[[MCPServerEntry, str], ConnectionAttempt[MCPClient]]"
 ) -> "ConnectionAttempt[MCPClient]":
-    """Look up a configured server, with a function from the layer that reads configuration
-    files.
-    """
+    """Look up a configured server, and return the attempt to connect to it."""
     return connect_to(await call_late("configured_entry", name), name)
 
 

@@ -38,7 +38,7 @@ class MCPClientConfig:
     auto_reconnect: bool = False  # replace a lost connection
     retry_tool_calls: bool = False  # retry tool calls like reads
     probe_timeout: float = 1.0  # wait for `server/discover` before `initialize` is sent
-    max_total_seconds: float = 600.0  # time limit for a call with progress
+    max_total_seconds: float = 600.0  # time limit for a call with progress or with input rounds
     input_timeout: float = 600.0  # seconds to wait for the user's input
     max_rounds: int = 20  # maximum number of input rounds per request (stateless era)
     cache: bool = True  # cache results for the time that the server allows (stateless era)

@@ -137,7 +137,7 @@ class _Switches:
 
 
 class _ServerCollector:
-    """Collects servers.
+    """Collector of servers.
 
     Entries are added in order of precedence; the first entry with a name wins.
     """
@@ -187,7 +187,7 @@ class _ServerCollector:
             entry = structs.replace(found.entry, enabled=True)
             found = structs.replace(found, entry=entry, enabled=True)
         same = self._known.setdefault(_reaches(found), found)
-        # A project's entry may never be approved, so it must not replace the user's entry.
+        # The user might not approve a project's entry, so it must not replace the user's own entry.
         if same.host != found.host and (same.level != "project" or found.level == "project"):
             result.duplicates[name] = same.name
             return f'{UNUSED}the same server is configured as "{same.name}" in {same.place}'

@@ -22,7 +22,7 @@ Level: TypeAlias = Literal["user", "project", "local", "managed"]
 
 
 class Input(Struct, frozen=True):
-    """A value that the user must enter before the server can be connected."""
+    """A value that the user must enter before the server is connected, unless it has a default."""
 
     id: str
     description: str = ""
@@ -118,7 +118,7 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Return a hash that changes with any part of the entry and does not reveal secrets."""
+        """Return a hash of `parts`, which an approval covers; it does not reveal secrets."""
         return _hash(list(self.parts.items()))
 
     @property
@@ -135,7 +135,8 @@ class FoundServer(NormalizedEntry, frozen=True, kw_only=True):
         enable a server.
         """
         entry = structs.asdict(self.entry)
-        # The user's `enabledServers` changes `enabled`; `entry` below has both as written.
+        # The user's `enabledServers` changes `enabled`, whose written value is in the part `entry`
+        # below. `era` is a connection setting.
         del entry["enabled"], entry["era"]
         parts: dict[str, Any] = {"name": self.name, "file": self.path, "folder": self.workspace}
         for key in ("command", "args", "cwd", "url", "type"):

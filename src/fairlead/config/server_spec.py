@@ -24,7 +24,7 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
     """
 
     entry: MCPServerEntry
-    # None if the entry has no variables
+    # returns the entry with its variables replaced; None if the entry is used unchanged
     resolve: Callable[[], Awaitable[MCPServerEntry]] | None = None
     # returns new headers when the server refuses the old ones; only with `headersHelper`
     renew_headers: Callable[[], Awaitable[Mapping[str, str]]] | None = None

@@ -56,8 +56,7 @@ def authorizer_for(
     settings: "OAuthSettings | None" = None,
     renew_headers: "RenewHeaders | None" = None,
 ) -> "RequestAuthorizer | None":
-    """Return the source of a server's credentials, or None if the server has no login and needs
-    none.
+    """Return the source of credentials for requests to a server, or None if there is none.
 
     A configured `Authorization` header, or credentials in the URL, are used without OAuth.
     `renew_headers` is called when the server refuses headers printed by a command, even without
@@ -119,7 +118,7 @@ def login_arguments(name: str, entry: MCPServerEntry, source: "Source") -> str:
 
 
 def login_needed(arguments: str, entry: MCPServerEntry, error: HttpError) -> LoginRequired | None:
-    """Build the error for a server that requires OAuth but has no login.
+    """Return the error for a server that requires OAuth but has no login; None for other failures.
 
     `arguments` are the arguments of `fairlead login` to suggest.
     """
@@ -145,7 +144,7 @@ def login_url(entry: MCPServerEntry) -> str:
     """Return the URL of the server to log in to.
 
     Raises:
-        ConfigError: A local program has no `resource` in its `auth` block.
+        ConfigError: A local program has no `resource` or `tokenUrl` in its `auth` block.
     """
     if not isinstance(entry, MCPStdioServerConfig):
         return entry.url

@@ -153,7 +153,7 @@ class Trust:
             content = read_file(str(self.path))
             if content is None:
                 return {}
-            # A file that other users can write to is not read, because they could add approvals.
+            # A file that other users can write to is ignored, because they could add approvals.
             self._refuse_others()
             data = json.loads(content)
             approved = data["approved"]

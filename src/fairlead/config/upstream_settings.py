@@ -40,8 +40,8 @@ class UpstreamSettings(Struct, frozen=True, kw_only=True):
     max_connections: int = 32
     turn_wait: float = 0.25  # seconds before a waiting call opens another connection
     turn_timeout: float = 60.0  # seconds before a call that waits for a connection fails
-    idle_close: float = 300.0  # seconds before an unused connection is closed
-    # Seconds before an unused connection is closed that has been used before.
+    idle_close: float = 300.0  # seconds before an idle connection is closed that has had no calls
+    # Seconds before an idle connection is closed that has had calls.
     idle_close_used: float = 1800.0
     # Seconds before a session without a request or an open stream releases its connection.
     idle_release: float = 600.0

@@ -23,7 +23,7 @@ def is_server_name(name: str) -> bool:
 
 
 def validate_server_config(name: str, entry: MCPServerEntry | Mapping[str, Any]) -> list[str]:
-    """Return all reasons why an entry cannot be used; empty if it is valid."""
+    """Return the reasons why an entry or its name is invalid; empty if both are valid."""
     problems: list[str] = []
     if not is_server_name(name):
         problems.append("a name must have 1 to 100 letters, digits, `_`, `-`, `.` or `:`")

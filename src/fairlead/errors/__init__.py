@@ -298,7 +298,7 @@ class LoginRequired(AuthorizationError):
 
 
 class RequestTimeout(TransportError, TimeoutError):
-    """No response arrived in time. A cancellation was sent to the peer.
+    """No response arrived in time. If the request was sent, it was cancelled at the peer.
 
     `output` contains the lines that the server wrote meanwhile instead of messages.
     """
@@ -406,7 +406,7 @@ class UrlElicitationRequired(InputNotGiven, RpcError):
 
     @property
     def pages(self) -> list[dict[str, Any]]:
-        """Return the pages named by the server that could be decoded."""
+        """Return the pages named by the server, without those that have no URL."""
         named = self.data.get("elicitations") if isinstance(self.data, Mapping) else None
         if not isinstance(named, list):
             return []

@@ -6,4 +6,5 @@ __all__ = ["FairleadError"]
 class FairleadError(Exception):
     """Base class: `except FairleadError` catches every failure of a call."""
 
-    summary: str = ""  # the message without the stderr lines that `str()` appends
+    # The message without the server's output that `str()` appends; may be empty.
+    summary: str = ""

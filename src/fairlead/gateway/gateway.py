@@ -95,8 +95,8 @@ class Gateway(HttpRunnable):
         """`manager` owns the servers, and the caller closes it; without one, the gateway owns its
         servers. `views` are the views of principals, `roles` the views of access tokens by role;
         all other clients use `settings.view`. `is_admin` returns True for principals that may use
-        the admin API without its token. `observing` adds a journal, metrics, tapes and a desk for
-        held messages. `options` are fields of `GatewaySettings`.
+        the admin API without its token. `observing` adds a journal, metrics, tapes, a tool lock
+        and a desk for held messages. `options` are fields of `GatewaySettings`.
 
         Interceptors see the names that are used at the merged endpoint, and all names of an item in
         `targets`. Interceptors process both a `call_tool` and the call inside it.
@@ -106,7 +106,7 @@ class Gateway(HttpRunnable):
         """
         self.settings = make_settings(GatewaySettings, options, gateway_keywords, settings)
         self._owns_servers = manager is None
-        if manager is not None:  # its rules take precedence over the settings of the gateway
+        if manager is not None:  # its settings take precedence over those of the gateway
             require_source(manager)
             relay = manager.upstreams.settings.over(self.settings.relay)
             self.settings = structs.replace(self.settings, relay=relay)

@@ -237,7 +237,7 @@ class _GatewayFileParser(FileValues, eq=False):
         return data
 
     def _beside(self, name: str | None) -> str | None:
-        """Return a path relative to the folder of the gateway file."""
+        """Return an absolute path; `name` is relative to the folder of the gateway file."""
         if name is None:
             return None
         return os.path.join(os.path.dirname(self.document.path), os.path.expanduser(name))

@@ -69,7 +69,11 @@ class HandshakeResults(Struct, eq=False):
         return self.envelope.listed(to_json(result)[1:-1], exchange.caller)
 
     async def _instructions(self, exchange: Exchange) -> dict[str, str]:
-        """Return the instructions of the servers in the client's view, each under its name."""
+        """Return the member `instructions` of a result.
+
+        Without instructions of the gateway, it contains those of the servers in the client's view,
+        each under the name of its server.
+        """
         if self.instructions is not None:
             return {"instructions": self.instructions}
         if not exchange.caller.stateless:

@@ -28,7 +28,10 @@ class _Task(Struct, rename="camel"):
 
 
 class _Created(_Task):
-    """The result of a call; the handshake era has the task in a member of its own."""
+    """The result of a call that created a task.
+
+    The stateless era has `taskId` in the result itself, the handshake era in its member `task`.
+    """
 
     task: _Task = msgspec.field(default_factory=_Task)
 

@@ -56,8 +56,13 @@ class CircuitBreaker:
         `name` names the protected resource in messages, and `counts` returns True for exceptions
         that count as failures.
         """
-        if min(failure_threshold, half_open_max_calls, success_threshold) < 1:
-            raise ValueError("thresholds and half_open_max_calls must be at least 1")
+        for option, value in (
+            ("failure_threshold", failure_threshold),
+            ("half_open_max_calls", half_open_max_calls),
+            ("success_threshold", success_threshold),
+        ):
+            if value < 1:
+                raise ValueError(f"{option} must be at least 1, not {value:g}")
         if reset_timeout < 0:
             raise ValueError(f"reset_timeout must not be negative: {reset_timeout:g}")
         self.name = name

@@ -1,4 +1,4 @@
-"""Frames that violate the protocol and cannot be answered, for logs and tapes."""
+"""Received frames that violate the protocol, for logs and tapes."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ class MalformedFrame(Struct, frozen=True, kw_only=True):
     or a message that is not allowed in this state.
     """
 
-    frame: bytes  # as received, with secrets; empty if it exceeded the size limit
+    frame: bytes  # as received, secrets included; empty if it exceeded the size limit
     size: int
     kind: Literal["not a message", "unmatched", "refused"]
     why: str

@@ -45,7 +45,7 @@ def snapshot_reader(
     inputs: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Callable[[], ConfigSnapshot]:
-    """Return a function that reads all files again.
+    """Return a function that reads all configuration files.
 
     Accepts the options of `discover_and_load_mcp_tools` and ignores those that do not affect files.
     """
@@ -92,7 +92,7 @@ def _is_same(old: ServerSpec | None, now: ServerSpec | None) -> bool:
 
 
 class Reloader:
-    """Checks files periodically and applies their changes to a manager."""
+    """Task that checks files periodically and applies their changes to a manager."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Reloader:
         *,
         interval: float | None = None,
     ) -> None:
-        """Create a watcher. `load` reads all files; it is called in a thread."""
+        """Create a reloader. `load` reads all files; it is called in a thread."""
         self._manager = manager
         self._load = load
         self._interval = INTERVAL if interval is None else interval
@@ -125,7 +125,9 @@ class Reloader:
             return reading.files
         # keeps watching, because the next change to the files may fix the error
         except Exception:
-            log.exception("the configuration could not be reloaded")
+            log.exception(
+                "the configuration could not be reloaded; it is read again after a change"
+            )
             return files
 
 

@@ -84,7 +84,7 @@ async def connect_configured(
     try:
         found = load_configured(cwd, **options)
     except Exception as exc:  # a malformed file must not raise here
-        log.exception("discovery failed")
+        log.exception("the configured servers could not be found; none of them is connected")
         errors = [{"path": ".mcp.json", "error": str(exc)}]
         return ConnectReport(tools=[], errors=errors, connected_servers=[]), []
     for warning in found.warnings:

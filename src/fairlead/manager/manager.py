@@ -259,7 +259,7 @@ class MCPManager(ResourcesAndPrompts):
         return self.get_tools()
 
     def get_tools(self) -> list[MCPTool]:
-        """Return the tools of all servers, by name. A lost server's tools stay listed."""
+        """Return the tools of all servers, sorted by name. A lost server's tools stay listed."""
         return self._index.tools
 
     def get_tool(self, name: str) -> MCPTool | None:

@@ -73,7 +73,8 @@ class ResourcesAndPrompts:
         specific template.
 
         Raises:
-            RpcError: -32602, if no server has the resource.
+            RpcError: -32602, the server is unknown or no server has the resource; or the server
+                refused the request.
         """
         owner = server or await self._owner(uri)
         return await self._server(owner).read(

@@ -36,7 +36,7 @@ class ToolIndex:
 
     @property
     def tools(self) -> list[MCPTool]:
-        """All tools, by name."""
+        """All tools, sorted by name."""
         return list(self._catalog.tools)
 
     def get(self, name: str) -> MCPTool | None:

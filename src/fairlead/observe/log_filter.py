@@ -70,7 +70,7 @@ def follow_secrets(redactor: "Redactor") -> "Redactor":
 
 
 def redact_logs() -> None:
-    """Attach the filter to all Fairlead loggers. Called on the first import of a package."""
+    """Attach the filter to all Fairlead loggers. Called when `fairlead.peer` is imported."""
     for name in LOGGERS:
         redacted_logger(f"fairlead.{name}")
 
@@ -222,11 +222,11 @@ def _withhold(_: str) -> str:
 
 
 class _SpentError(Exception):
-    """Raised if a value contains more values than are searched."""
+    """Raised if a value contains more values than may be searched."""
 
 
 class _Budget:
-    """Counts how many more values may be searched."""
+    """Number of values that may still be searched."""
 
     def __init__(self, values: int | None = None) -> None:
         self._left = values

@@ -118,7 +118,7 @@ class Metrics:
             self.count(what, server, value - known)
 
     def refused(self, status: int, reason: str) -> None:
-        """Count a request that was refused by its headers or its token."""
+        """Count a request that was refused because of its headers or its token."""
         self._refused[status, reason] = self._refused.get((status, reason), 0) + 1
 
     def gauge(self, name: str, help: str, read: Callable[[], float]) -> None:

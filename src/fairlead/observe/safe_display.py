@@ -55,8 +55,8 @@ def prose(text: str) -> str:
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Encode a value as JSON in which hidden characters are escaped for display in a terminal.
 
-    A program that decodes the text gets exactly the same value, with `null` for numbers that JSON
-    cannot express.
+    A program that decodes the text gets the same value, except that infinite numbers and NaN become
+    `null`.
     """
     try:
         text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)

@@ -1,6 +1,6 @@
 """Dispatch of inbound messages to requests and handlers.
 
-Invalid messages are counted and refused.
+Invalid messages are counted; a server refuses them, a client logs them.
 """
 
 import logging
@@ -66,7 +66,8 @@ class InboundDispatcher:
         self._on_notification = on_notification
         self._on_error = on_error
         self._hang_up = hang_up
-        self.on_malformed: OnMalformed | None = None  # called for invalid frames
+        # called for frames that are invalid, are refused or match no request
+        self.on_malformed: OnMalformed | None = None
         self.unmatched_count = 0
         self.malformed = 0
         self._next_warning = 0.0  # time of the next warning about unreadable output

@@ -1,4 +1,4 @@
-"""Requests from the peer, each of which is answered exactly once.
+"""Requests from the peer, each of which is answered once, unless it is cancelled.
 
 This is the only module that starts a task per inbound request.
 """
@@ -130,7 +130,8 @@ class Backlog(BoundedQueue[Exchange]):
 
 MAX_LET_GO = 256  # maximum number of cancelled requests whose delegate was not notified yet
 
-# Takes over a request to answer it with `DelegatedRequests.answer`; None has a task started.
+# Takes over a request to answer it with `DelegatedRequests.answer`, or returns None to have a
+# task started.
 # The returned object is compared by identity, because another request may reuse the id.
 Delegate = Callable[[Exchange], DelegatedRequest | None]
 
@@ -207,7 +208,7 @@ class DelegatedRequests:
         self.behind -= 1
 
     def release(self, request_id: RequestId) -> Callable[[str], None] | None:
-        """Release a cancelled delegated request; return the function that cancels it."""
+        """Release a request, if it is delegated; return the function that cancels it, or None."""
         taken = self._taken.pop(request_id, None)
         if taken is None:
             return None

@@ -70,7 +70,7 @@ class InterceptedPeer(Peer):
         """Send a notification through the interceptors, with `deliver` in place of the channel.
 
         Raises:
-            FairleadError: `deliver` raised it.
+            FairleadError: `deliver` or an interceptor raised it, and it is not an `RpcError`.
         """
         await _say(self._exchange(note), self.interceptors, deliver)
 
@@ -112,7 +112,7 @@ class InterceptedPeer(Peer):
         note: Notification,
         related: RequestId | None = None,
     ) -> None:
-        """Pass a notification to the interceptors that did not arrive as a separate message."""
+        """Pass a notification that did not arrive as a separate message to the interceptors."""
         self._inbound_notes.put(note, self, deliver, related)
 
     def _withdrawn(self, note: Notification, cancel: Callable[[str], object]) -> None:
@@ -302,7 +302,7 @@ async def _say(
     """Send a notification through interceptors; if they refuse it, it is not sent.
 
     Raises:
-        FairleadError: `deliver` raised it, and it is not a refusal.
+        FairleadError: `deliver` or an interceptor raised it, and it is not an `RpcError`.
     """
 
     async def last(passed: Exchange) -> Answer:

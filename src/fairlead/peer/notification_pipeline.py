@@ -101,7 +101,7 @@ class NotificationPipeline(WorkQueue[_Entry]):
         self.put(note, peer, lambda passed: cancel(cancel_reason_of(passed)), related, sender)
 
     async def passed(self) -> None:
-        """Wait until all notifications queued so far are delivered."""
+        """Wait until all notifications queued so far are delivered; in an interceptor, return."""
         if self.busy and _inside.get() is not self:
             mark: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.enqueue(mark)

@@ -237,7 +237,7 @@ class OutboundRequests:
 
         Raises:
             RpcError: The peer answered with an error.
-            RequestTimeout: No response came in time; the peer was notified.
+            RequestTimeout: No response came in time, or the request could not be sent in time.
             ChannelClosed: The connection ended first.
             LocalProtocolError: The request is not allowed now.
         """

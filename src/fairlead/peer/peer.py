@@ -255,7 +255,7 @@ class Peer(ReplyPathBase):
 
     @property
     def on_malformed(self) -> OnMalformed | None:
-        """Callback for invalid frames; settable."""
+        """Callback for frames that are invalid, are refused or match no request; settable."""
         return self._inbound_dispatcher.on_malformed
 
     @on_malformed.setter

@@ -53,7 +53,7 @@ class HeldMessage(Struct, omit_defaults=True, kw_only=True):
 
 
 class HoldDecision(Struct, frozen=True):
-    """An operator's decision about a held message."""
+    """A decision about a held message, by an operator or because the time limit has passed."""
 
     action: Literal["resume", "change", "block"]
     reason: str = ""

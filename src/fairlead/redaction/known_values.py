@@ -31,13 +31,13 @@ class KnownValues:
     def __init__(self) -> None:
         self.values: set[str] = set()
         self._forms: set[str] = set()
-        # A value has about twenty forms, and a pattern of a few hundred alternatives takes
+        # A value has up to forty forms, and a pattern of a few hundred alternatives takes
         # microseconds per byte. The text is therefore read as integers of eight (or four) bytes at
         # aligned offsets. A text that contains a form contains one of the first eight (or four)
         # windows of the form at such an offset, so one set lookup per integer decides.
         self._eights: set[int] = set()
         self._fours: set[int] = set()
-        self._short: tuple[bytes, ...] = ()  # forms that are shorter than two of these windows
+        self._short: tuple[bytes, ...] = ()  # forms too short for such a window at every offset
         self._pattern: re.Pattern[str] | None = None
         self._escaped: re.Pattern[str] | None = None
 

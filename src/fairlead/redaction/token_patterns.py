@@ -88,7 +88,7 @@ def _token_bytes() -> re.Pattern[bytes]:
 
 
 def may_hold_token(raw: bytes) -> bool:
-    """Return True if a text or encoded JSON contains a token or a private key.
+    """Return False if a text or encoded JSON certainly contains no token and no private key.
 
     Finding a single byte is a hundred times faster than matching a pattern, so each token format is
     located by a byte that is rare in other texts; most messages need only a few such searches.
@@ -120,7 +120,7 @@ def _token_dfa() -> LinearPattern:
 
 
 def _begins_before(raw: bytes, rare: bytes, lengths: dict[bytes, int]) -> bool:
-    """Return True if a token has this byte in its prefix."""
+    """Return True if the text contains a token with this byte in its prefix."""
     find, length_of = raw.find, lengths.get
     at = find(rare)
     while at >= 0:

@@ -58,7 +58,7 @@ __all__ = ["LISTEN", "Rank", "Relay"]
 
 LISTEN: Final = "subscriptions/listen"
 
-RECONNECT_DELAY = 0.5  # seconds before a session that only receives notifications is reconnected
+RECONNECT_DELAY = 0.5  # seconds before a lost session that expects notifications is reconnected
 
 log = logging.getLogger("fairlead.gateway")
 

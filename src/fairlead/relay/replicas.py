@@ -232,7 +232,7 @@ class Replicas(Sequence[Relay]):
 
 
 def unavailable_error(server: str, error: Exception) -> RpcError:
-    """Return the error for a client whose request could not be sent to a server."""
+    """Return the error for a client whose request the server did not answer."""
     if isinstance(error, CircuitOpenError):
         return own_error(INTERNAL_ERROR, str(error), server=server, retryAfter=error.remaining)
     if isinstance(error, StillStarting):

@@ -105,7 +105,9 @@ def reference_of(exchange: Exchange) -> CompletionReference:
 
 
 def uris_of(exchange: Exchange) -> list[str]:
-    """Return the resources that a `subscriptions/listen` request names, without duplicates."""
+    """Return the first `MAX_URIS` resources that a `subscriptions/listen` request names, without
+    duplicates.
+    """
     wanted = _read(exchange.message.params, _Listening).notifications.resource_subscriptions
     return list(dict.fromkeys(wanted))[:MAX_URIS]
 

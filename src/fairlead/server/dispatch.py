@@ -94,7 +94,7 @@ class RequestDispatcher:
         """Return the route of a method.
 
         Raises:
-            RpcError: -32601, the method is unknown.
+            RpcError: -32601, the method is unknown; or the token of the request lacks scopes.
         """
         stateless = exchange.caller.stateless
         route = self._routes[stateless].get(exchange.message.method)

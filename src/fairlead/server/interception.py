@@ -1,4 +1,4 @@
-"""Interceptors for messages that a server sends without its own connection.
+"""Interceptors for messages to callers that are not connected to the server itself.
 
 On a connection of the server, an `InterceptedPeer` calls the interceptors.
 """

@@ -50,7 +50,7 @@ def mount(
     """Register the entries of `inner` in `outer` and follow later changes.
 
     Tools and prompts are renamed to `prefix_name`; resources keep their URIs. `info` describes the
-    outer server, `handler` handles the requests of the inner one.
+    outer server, `handler` is the handler of the inner one.
 
     Raises:
         ValueError: A name or URI is registered already, or `inner` is `outer`.

@@ -22,7 +22,7 @@ log = logging.getLogger("fairlead.server")
 async def answer_single_message(
     handler: Handler, frame: bytes, correlation_id: str | None
 ) -> bytes | None:
-    """Return the response to a message; None for a notification."""
+    """Return the response to a request; None for a notification or a response."""
     try:
         message = decode(frame)
         if isinstance(message, Batch):

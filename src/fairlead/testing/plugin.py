@@ -62,7 +62,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture
 def fairlead_tape(request: pytest.FixtureRequest) -> Iterator[TapeFactory]:
-    """Return servers with tapes in the folder `tapes/` next to the test.
+    """Return a function that returns servers with tapes in the folder `tapes/` next to the test.
 
     A failed test's new tapes are discarded.
     """

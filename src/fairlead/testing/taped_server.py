@@ -53,7 +53,9 @@ class TapedServer:
             self._make: Callable[[], Relay] = self._player.for_both_eras
             return
         if target is None:
-            raise ConfigError(f"the tape {place} is missing: pass a target to record it")
+            raise ConfigError(
+                f"the tape {place} cannot be recorded: pass a target, the server to record"
+            )
         entry = None if isinstance(target, Attachable) else read_entry(target)
         # A separate file is used, so that a failing test does not overwrite the old tape.
         self._tape = TapeWriter(
@@ -85,7 +87,9 @@ class TapedServer:
         return [] if self._player is None else list(dict.fromkeys(self._player.missed))
 
     def finish(self, *, keep: bool) -> None:
-        """Close the recording; keep it if the test has passed."""
+        """Close the recording, and delete it unless `keep` is True, which means that the test
+        passed.
+        """
         if self._tape is None:
             return
         self._tape.close()

@@ -27,7 +27,7 @@ class BoundedQueue(Generic[T]):
         self._size = size
 
     def fits(self, item: T) -> bool:
-        """Return True if the limits allow another item."""
+        """Return True if the limits allow this item as well."""
         size = self.bytes + (self._size(item) or 0)
         return self.count < self.max_items and size <= self._max_bytes
 

@@ -22,7 +22,7 @@ SAMPLE = 32
 
 
 class NoShareLeft(Exception):
-    """Raised if a client has reached its limit and no item can be evicted for it."""
+    """Raised if a limit is reached and no item can be evicted for the client."""
 
 
 class ClientShares(Generic[T]):
@@ -85,7 +85,7 @@ class ClientShares(Generic[T]):
         """Return the item to evict before `client` gets another item; None if no limit is reached.
 
         Raises:
-            NoShareLeft: The client has reached its share, and all its items are in use.
+            NoShareLeft: A limit is reached, and no item can be evicted for the client.
         """
         own = self.count(client)
         if own < self._per_client and len(self._owner) < self._total:

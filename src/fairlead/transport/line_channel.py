@@ -66,7 +66,7 @@ class ByteSink(Protocol):
 
 
 class LineChannel(SharedStream):
-    """A `Channel` of lines from a `ByteSource` to a `ByteSink`, attached when it is opened."""
+    """A `Channel` that reads lines from a `ByteSource` and writes lines to a `ByteSink`."""
 
     def __init__(self, context: TransportContext, *, limit: int = MAX_MESSAGE) -> None:
         self.context = context
@@ -229,7 +229,7 @@ class LineChannel(SharedStream):
             if not self._reading_stopped and not self._read_ended.done():
                 self._source.resume_reading()
 
-    # Private
+    # Writing
 
     def write(self, data: bytes) -> None:
         sink = self._sink

@@ -287,14 +287,17 @@ class Decoder:
             mistakes += isinstance(item, RemoteProtocolError)
             if mistakes > MAX_BATCH_MISTAKES:
                 BATCH_MISTAKES.hit()
-                raise RemoteProtocolError("A batch must contain messages", code=INVALID_REQUEST)
+                raise RemoteProtocolError(
+                    f"More than {MAX_BATCH_MISTAKES} items of the batch are not messages",
+                    code=INVALID_REQUEST,
+                )
             items.append(item)
         return Batch(tuple(items))
 
     def _item(self, raw: Raw) -> Message | RemoteProtocolError:
         # A nested array is not decoded: every level of nesting would be read once more.
         if memoryview(raw)[0] != _OPENING_BRACE:
-            return RemoteProtocolError("A batch must contain messages", code=INVALID_REQUEST)
+            return RemoteProtocolError("An item of a batch must be an object", code=INVALID_REQUEST)
         try:
             # An object is never a batch.
             return self.decode(bytes(raw))  # type: ignore[return-value]

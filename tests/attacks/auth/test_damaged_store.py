@@ -261,7 +261,7 @@ async def test_a_renewed_token_is_used_although_the_disk_is_full(
             [stale] = store.logins()
             assert stale.tokens.refresh_token == "refresh-1"
         assert "cannot write" in caplog.text
-        # The next request stores what could not be stored.
+        # The next request stores the renewed login, which could not be stored before.
         assert await request(provider, authorizer) == (200, {"token": "access-2"})
         [stored] = store.logins()
         assert stored.tokens.refresh_token == "refresh-2"

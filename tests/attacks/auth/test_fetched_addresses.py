@@ -53,7 +53,9 @@ PREFIXES = {
 )
 @pytest.mark.parametrize("address", PRIVATE)
 @pytest.mark.parametrize("prefix", ["{}", *PREFIXES.values()], ids=["plain", *PREFIXES])
-def test_private_addresses_are_refused_in_every_ipv6_notation(address: str, prefix: str) -> None:
+def test_private_ipv4_addresses_are_refused_also_in_every_ipv6_notation(
+    address: str, prefix: str
+) -> None:
     assert not is_public_address(prefix.format(address))
 
 
@@ -338,7 +340,9 @@ async def test_redirects_count_towards_the_request_limit_of_a_discovery() -> Non
 
 @pytest.mark.usefixtures("virtual_time")
 @pytest.mark.parametrize("step", ["resource", "metadata"])
-async def test_discovery_fails_after_ten_seconds_if_the_server_does_not_respond(step: str) -> None:
+async def test_discovery_fails_after_at_most_ten_seconds_if_the_server_does_not_respond(
+    step: str,
+) -> None:
     async with scripted_provider() as provider:
         provider.scripts[step] = hang
         begin = asyncio.get_running_loop().time()
@@ -349,7 +353,7 @@ async def test_discovery_fails_after_ten_seconds_if_the_server_does_not_respond(
 
 
 @pytest.mark.usefixtures("virtual_time")
-async def test_discovery_fails_after_thirty_seconds_if_documents_arrive_slowly() -> None:
+async def test_discovery_fails_after_at_most_thirty_seconds_if_documents_arrive_slowly() -> None:
     async def slow(call: Call) -> None:
         await asyncio.sleep(9)
         await call.answer(404)
@@ -374,7 +378,7 @@ async def test_a_compressed_document_is_limited_by_its_decompressed_size() -> No
             await GuardedFetcher(allow_loopback=True).get(served.url)
 
 
-async def test_endless_headers_and_bodies_are_refused() -> None:
+async def test_a_response_with_endless_headers_is_refused() -> None:
     async def endless(call: Call) -> None:
         await call.raw(b"HTTP/1.1 200 OK\r\n")
         while True:

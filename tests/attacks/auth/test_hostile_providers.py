@@ -155,7 +155,9 @@ async def test_a_form_encoded_error_response_is_treated_as_an_error() -> None:
     ("lifetime", "longest"),
     [(10**30, LONGEST), (-(10**30), 0.0), ("3600", 3600.0), (1e308, LONGEST), (0, 0.0)],
 )
-async def test_a_huge_token_lifetime_is_limited(lifetime: Any, longest: float) -> None:
+async def test_huge_negative_and_zero_token_lifetimes_are_limited(
+    lifetime: Any, longest: float
+) -> None:
     async with scripted_provider() as provider:
         provider.token = {"expires_in": lifetime}
         login = await OAuthAuthorizer(provider.url, authorize=provider.user()).log_in()
@@ -164,7 +166,7 @@ async def test_a_huge_token_lifetime_is_limited(lifetime: Any, longest: float) -
 
 
 @pytest.mark.parametrize("lifetime", ["soon", [], {}, True, "", "1e9", "-5"])
-async def test_a_token_lifetime_that_is_not_a_number_is_treated_as_unknown(lifetime: Any) -> None:
+async def test_an_invalid_token_lifetime_is_treated_as_unknown(lifetime: Any) -> None:
     async with scripted_provider() as provider:
         provider.token = {"expires_in": lifetime}
         authorizer = OAuthAuthorizer(provider.url, authorize=provider.user())
@@ -242,7 +244,7 @@ async def test_a_server_clock_that_is_ten_minutes_off_does_not_affect_expiry(ske
         error("invalid_target"),
     ],
 )
-async def test_a_failed_renewal_keeps_the_login_unless_the_refresh_token_was_refused(
+async def test_a_renewal_that_fails_without_refusing_the_refresh_token_keeps_the_login(
     script: Any,
 ) -> None:
     """An error page, a captive portal or a server error does not delete the login."""

@@ -141,7 +141,7 @@ class Place:
             return reply.status, schemes, challenges + ("" if is_stream else await reply.text())
 
     async def refuses(self, path: str, pages: list[tuple[str, str, Any]]) -> None:
-        """Check that every request with an invalid token is refused, without quoting it."""
+        """Check that invalid tokens are refused without a quote, and that a valid one is not."""
         requests = [(method, path, body, headers) for method, body, headers in REQUESTS]
         requests += [(method, page, body, JSON) for method, page, body in pages]
         right = [self.base + one for one in (path, "/sse", "/ws")]

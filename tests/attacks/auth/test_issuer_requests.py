@@ -128,7 +128,7 @@ async def test_an_issuer_in_a_private_network_needs_the_setting_private_issuers(
 
 
 @PLACES
-def test_a_name_that_is_later_resolved_to_this_machine_is_refused(place: str) -> None:
+def test_a_name_that_resolves_to_this_machine_is_refused(place: str) -> None:
     class Rebinding(asyncio.SelectorEventLoop):
         async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> Any:
             name = "127.0.0.1" if host == "rebind.example" else host
@@ -177,7 +177,9 @@ async def test_a_response_of_an_issuer_over_the_size_limit_is_refused(place: str
 
 @pytest.mark.usefixtures("virtual_time")
 @PLACES
-async def test_an_issuer_that_does_not_respond_is_awaited_for_ten_seconds(place: str) -> None:
+async def test_an_issuer_that_does_not_respond_is_awaited_for_ten_seconds_at_most(
+    place: str,
+) -> None:
     async with raw_server(hang) as served:
         begin = asyncio.get_running_loop().time()
         assert await outcome(asking(place, served.url, private_issuers=True)) == 503

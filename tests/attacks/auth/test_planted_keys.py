@@ -1,6 +1,7 @@
-"""API keys, printed headers and logins behind a gateway that keeps a journal, metrics and an audit.
+"""API keys, logins and headers printed by helper programs, which a gateway uses for its servers.
 
-Each secret contains a mark, which is searched for in everything that the gateway writes and shows.
+Each secret contains a mark, which is searched for in the journal, metrics, audit log, output and
+files of the gateway.
 """
 
 import asyncio
@@ -196,7 +197,7 @@ async def test_a_tape_contains_no_token_that_its_server_repeats(tmp_path: Path) 
     assert_no_mark(tmp_path)
 
 
-async def test_commands_repeat_a_refused_header_helper_and_do_not_print_keys(
+async def test_commands_run_a_header_helper_again_after_a_401_and_do_not_print_keys(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "home"

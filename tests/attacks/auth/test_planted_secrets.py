@@ -160,7 +160,7 @@ async def test_logs_and_errors_of_a_failed_renewal_contain_no_secrets(
 
 
 @pytest.mark.parametrize("text", [f"the secret client-{MARK} is wrong", f"a\nb {MARK}", "x" * 5000])
-async def test_an_error_code_that_contains_spaces_is_not_shown(text: str) -> None:
+async def test_an_error_code_with_spaces_or_of_excessive_length_is_not_shown(text: str) -> None:
     """Some servers send a sentence with request values where a code without spaces is expected."""
 
     async def refuse(call: Call) -> None:
@@ -200,7 +200,7 @@ async def run(home: Path, *arguments: str, messages: str = "") -> str:
 
 
 async def serve_tools(call: Call) -> None:
-    """A stateless server with one tool that accepts only the marked token."""
+    """Serve one tool without sessions to requests with the marked token, and refuse all others."""
 
     async def tools(call: Call) -> None:
         tool = {"name": "marked_tool", "inputSchema": {"type": "object"}}

@@ -21,7 +21,7 @@ from tests.support.http_server import BOTH, Web, introduction, next_event, servi
 from tests.support.token_issuer import running_issuer
 
 LIMIT = 20.0
-WINDOW = 300.0  # seconds that the clocks of client and server may differ
+WINDOW = 300.0  # seconds by which the clocks of client and server may differ
 BODY, STATELESS = stateless("tools/list")
 PING = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
 JSON = {"Content-Type": "application/json", "Accept": BOTH}

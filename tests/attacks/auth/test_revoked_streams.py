@@ -99,7 +99,7 @@ async def test_a_stream_ends_if_introspection_reports_another_user_for_its_token
             await ended
 
 
-async def test_a_stream_stays_open_during_a_short_outage_of_the_authorization_server(
+async def test_a_stream_survives_a_short_but_not_a_long_outage_of_the_authorization_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(token_expiry, "RETRY_AFTER", 0.1)

@@ -1,4 +1,4 @@
-"""Two principals at a gateway, most with the same role: neither has access to data of the other.
+"""Two principals at a gateway: neither has access to data of the other, even with the same role.
 
 They are two users, or one user with two OAuth clients or two roles.
 """

@@ -62,7 +62,7 @@ async def running(folder: Path) -> AsyncIterator[Programs]:
 
 
 class Warned(logging.Handler):
-    """Waits for the warning about a login of another program."""
+    """A log handler that sets an event at the warning about a login of another program."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -105,7 +105,7 @@ async def test_scopes_of_a_login_that_has_ended_are_requested_by_the_next_one() 
             await (ended if b"refresh_token" in call.body else provider._token)(call)
 
         provider.scripts["token"] = refuse_renewal
-        # The pause after a login, in which the tokens of the same issuer are not requested again.
+        # End the pause after a login, in which a refused token causes no other login at its issuer.
         authorizer._logged_in_at -= 60
         assert await request(provider, authorizer) == (200, {"token": "access-3"})
         assert [set(visit.scopes) for visit in provider.visits] == [

@@ -44,7 +44,7 @@ def bearer(token: str) -> dict[bytes, bytes]:
         ("", 300),
     ],
 )
-def test_keys_are_cached_for_the_max_age_limited_to_five_minutes_and_one_day(
+def test_keys_are_cached_for_their_max_age_but_at_least_five_minutes_and_at_most_a_day(
     control: str, seconds: float
 ) -> None:
     assert cache_seconds({"Cache-Control": control}) == seconds

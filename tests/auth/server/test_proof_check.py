@@ -93,7 +93,7 @@ def test_a_proof_outside_the_time_window_is_refused(offset: float) -> None:
 @pytest.mark.parametrize(
     "url", ["https://H.example:443/mcp", "https://h.example/mcp/", "wss://h.example/mcp"]
 )
-def test_a_proof_may_contain_any_spelling_of_the_request_url(url: str) -> None:
+def test_a_proof_may_contain_an_equivalent_spelling_of_the_request_url(url: str) -> None:
     verify(signed(claims(htu=url)))
 
 
@@ -112,7 +112,7 @@ def test_a_proof_with_an_invalid_claim_is_refused(name: str, values: list[Any]) 
             verify(signed(claims(**{name: value})))
 
 
-def test_proofs_with_symmetric_private_or_unsupported_keys_are_refused() -> None:
+def test_malformed_proofs_and_proofs_with_unsuitable_keys_are_refused() -> None:
     other = ECKey.generate_key("P-256")
     for proof in (
         signed(claims(), {"typ": "JWT"}),

@@ -295,7 +295,7 @@ def test_invalid_auth_settings_raise_configuration_errors(
         ServerAuth(**settings)
 
 
-async def test_a_server_for_other_machines_needs_its_public_url() -> None:
+async def test_a_server_for_other_machines_needs_a_public_url_without_the_endpoint_path() -> None:
     server = make_notes(ServerAuth(issuer=ISSUER))
     with pytest.raises(ConfigError, match="set public_url"):
         await server.run_http("0.0.0.0", 0)
@@ -336,7 +336,7 @@ async def test_published_urls_come_from_the_settings_only() -> None:
         assert b"evil" not in page.body
 
 
-async def test_metadata_are_not_sent_for_a_foreign_host_header() -> None:
+async def test_metadata_are_sent_to_foreign_origins_but_not_for_a_foreign_host() -> None:
     """DNS rebinding: a page of another host must not reach a local server under its own name."""
     async with protected() as (web, _):
         base = web.url.removesuffix("/mcp")

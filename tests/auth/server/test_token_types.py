@@ -54,7 +54,7 @@ async def test_every_type_header_of_an_access_token_is_accepted(header: dict[str
     ],
     ids=str,
 )
-async def test_tokens_of_the_wrong_type_or_with_critical_headers_are_refused(
+async def test_tokens_with_an_unsuitable_type_algorithm_key_or_critical_header_are_refused(
     header: dict[str, Any],
 ) -> None:
     """The signature is valid, so the header is the only reason to refuse the token."""
@@ -81,9 +81,7 @@ async def _judged(token: str) -> Any:
 
 
 async def test_keys_in_the_header_of_a_token_are_ignored() -> None:
-    """Keys in the header of a token are ignored: the token is verified with the keys of its
-    issuer.
-    """
+    """The token is verified with the keys of its issuer only."""
     other = ec.generate_private_key(ec.SECP256R1()).public_key().public_numbers()
     jwk = {"kty": "EC", "crv": "P-256", "x": encoded(other.x.to_bytes(32)), "y": "AA"}
     token = signed(jwk=jwk, jku="https://evil.example/keys", x5u="https://evil.example/cert")

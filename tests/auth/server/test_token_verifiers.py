@@ -185,13 +185,13 @@ def test_a_token_is_accepted_or_refused_with_arbitrary_issuer_metadata(
 @given(
     st.integers(0, 2), st.integers(0, 400), st.integers(1, 255), st.sampled_from(["flip", "cut"])
 )
-def test_a_token_with_one_changed_or_missing_character_is_refused(
+def test_a_token_with_a_changed_character_or_a_truncated_part_is_refused(
     part: int, place: int, mask: int, kind: str
 ) -> None:
-    """Change one character, or cut the token, anywhere."""
+    """Change one character of a part of the token, or cut the part off at any place."""
     pieces = MINT.token(HERE).split(".")
     piece = pieces[part]
-    # The last character of a signature has bits without a meaning.
+    # Some bits of the last character of a signature are unused.
     place %= len(piece) - 1
     other = chr(ord(piece[place]) ^ mask) if kind == "flip" else ""
     pieces[part] = piece[:place] + other + (piece[place + 1 :] if kind == "flip" else "")

@@ -216,8 +216,10 @@ assert store.load_registration("https://as", "http://127.0.0.1/callback") is not
 """
 
 
-def test_several_threads_can_load_a_login_at_the_same_time(tmp_path: Path) -> None:
-    """msgspec crashes if one thread decodes a type while another one is resolving its fields."""
+def test_loading_a_login_resolves_no_types(tmp_path: Path) -> None:
+    """Threads may load logins at the same time, and msgspec crashes if one of them decodes a type
+    while another one is resolving its fields.
+    """
     store = file_store(tmp_path)
     store.save(LOGIN)
     store.save_registration("https://as", "http://127.0.0.1/callback", LOGIN.client)

@@ -185,7 +185,7 @@ async def test_a_login_at_a_server_with_its_own_certificate_says_what_to_set(
     assert "hint: the certificate is self-signed or its issuer is unknown: set SSL_CERT" in err
 
 
-async def test_a_login_prints_the_remaining_time_every_minute(tmp_path: Path) -> None:
+async def test_a_login_prints_the_remaining_time_at_regular_intervals(tmp_path: Path) -> None:
     fairlead = Fairlead(tmp_path)
     program = "from fairlead.auth.client import interactive_login\n"
     program += "interactive_login.PROGRESS = 0.05\ninteractive_login.LOGIN_TIMEOUT = 100.0\n"

@@ -20,7 +20,7 @@ async def main():
 
 asyncio.run(main())
 """
-# At a terminal that the test cannot see, so that the program waits.
+# The same program as if it ran at a terminal, so that it waits for the login.
 AT_TERMINAL = f"""
 import sys
 from fairlead.auth.client import interactive_login

@@ -78,7 +78,7 @@ def test_a_required_form_field_without_an_answer_is_an_error() -> None:
     assert "hint: pass --answer seats=INTEGER, or --decline" in done.stderr
 
 
-def test_the_decline_option_declines_all_elicitations() -> None:
+def test_the_decline_option_declines_an_elicitation_and_excludes_answers() -> None:
     done = fairlead("call", "book", "train=IC 5", "--decline", *SERVER)
     assert done.returncode == 0
     assert done.stdout.endswith("no seats were booked\n")

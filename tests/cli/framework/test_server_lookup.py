@@ -154,7 +154,7 @@ def test_a_project_server_is_not_started_before_approval(person: Person) -> None
     assert not witness.exists()
 
 
-def test_variables_are_resolved_and_their_values_are_never_shown(person: Person) -> None:
+def test_variables_are_resolved_and_their_values_are_redacted_in_errors(person: Person) -> None:
     entry = {**person.server(), "env": {"TOKEN": "${FROM_OUTSIDE}", "ASKED": "!echo asked"}}
     person.has("ours/mcp.json", {"notes": entry})
     env = {"FROM_OUTSIDE": "very-secret"}

@@ -273,7 +273,9 @@ async def test_a_gateway_listens_on_a_unix_socket(person: Person, tmp_path: Path
     assert not place.exists()
 
 
-async def test_servers_that_ignore_signals_are_killed(person: Person, tmp_path: Path) -> None:
+async def test_a_gateway_ends_although_a_server_ignores_signals_and_a_call_is_running(
+    person: Person, tmp_path: Path
+) -> None:
     with signpost(tmp_path / "stubborn") as deaf, signpost(tmp_path / "busy") as called:
         stubborn = (
             "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

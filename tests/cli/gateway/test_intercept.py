@@ -21,7 +21,7 @@ do = { pause = { limit = 20, reason = "review required" } }
 
 
 @pytest.mark.covers("GTW-08")
-def test_held_messages_can_be_listed_resumed_changed_and_blocked_with_commands(
+def test_held_messages_can_be_listed_changed_and_blocked_with_commands(
     person: Person,
 ) -> None:
     (person.folder / "rules.toml").write_text(RULES)

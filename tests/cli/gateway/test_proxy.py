@@ -295,7 +295,7 @@ async def test_a_stdio_client_uses_a_remote_server_that_requires_a_token(
         assert json.loads(refused.stdout)["error"]["data"]["source"] == "proxy"
 
 
-async def test_the_share_option_decides_whether_sessions_share_a_process(file: Path) -> None:
+async def test_the_upstream_option_decides_whether_sessions_share_a_process(file: Path) -> None:
     for upstream, processes in (("shared", 1), ("per-session", 2)):
         with proxy("--listen", ANYWHERE, "--upstream", upstream, *run_by(file)) as running:
             async with (

@@ -33,7 +33,7 @@ class _Refuses(BaseHTTPRequestHandler):
 
 @contextmanager
 def refusing() -> Iterator[str]:
-    """A web server that responds with 401."""
+    """Run a web server that responds with 401, and yield its URL."""
     with HTTPServer(("127.0.0.1", 0), _Refuses) as web:
         thread = Thread(target=web.serve_forever)
         thread.start()

@@ -39,7 +39,7 @@ def test_import_converts_entries_and_copies_them_to_the_fairlead_file(person: Pe
     assert theirs.read_bytes() == before
 
 
-def test_import_converts_variables_of_all_programs(person: Person) -> None:
+def test_import_converts_the_variables_of_several_programs(person: Person) -> None:
     (person.home / ".codex").mkdir()
     (person.home / ".codex/config.toml").write_text(
         '[mcp_servers.a]\ncommand = "a"\nenv_vars = ["KEY"]\nstartup_timeout_sec = 5\n'

@@ -32,7 +32,7 @@ def test_all_paths_are_inside_the_folder_named_by_fairlead_home(person: Person) 
 
 
 @pytest.mark.covers("CFG-13")
-def test_default_paths_depend_on_the_platform(
+def test_without_fairlead_home_the_default_folders_of_linux_are_used(
     person: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FAIRLEAD_HOME")

@@ -106,7 +106,7 @@ def test_rules_check_reports_errors_with_their_position(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("GTW-06", "GTW-09")
-def test_a_proxy_applies_rules_and_a_tape_shows_their_effect(
+def test_a_proxy_applies_rules_and_rules_test_shows_their_effect_on_a_tape(
     tmp_path: Path,
 ) -> None:
     server = server_file(tmp_path, TOOLS)

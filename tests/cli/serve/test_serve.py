@@ -235,7 +235,7 @@ def test_ctrl_c_ends_a_server_without_a_traceback(tmp_path: Path) -> None:
 
 def test_ctrl_c_during_the_import_causes_exit_code_130(tmp_path: Path) -> None:
     with signpost(tmp_path / "importing") as post:
-        # Close it with `with`: an interrupt in a finalizer would be ignored.
+        # `with` closes the pipe, because an interrupt in a finalizer would be ignored.
         opened = post.report.partition(".write")[0]
         file = server_file(
             tmp_path,

@@ -64,6 +64,10 @@ async def test_only_the_last_hundred_skipped_items_are_kept() -> None:
         for number in range(101):
             client._skip("tools/list", f"item {number}")
         assert client.skipped == [f"tools/list: item {number}" for number in range(1, 101)]
+
+
+async def test_a_list_is_offered_unless_the_server_lacks_its_capability() -> None:
+    async with client_of(MCPServer("s")) as client:
         assert client._offers("server/discover")
         assert not client._offers("prompts/list")
         client._agreement = None
@@ -78,7 +82,9 @@ async def test_only_the_last_hundred_skipped_items_are_kept() -> None:
         (b"{", "The result is malformed"),
     ],
 )
-def test_a_list_result_of_an_unknown_type_is_an_error(raw: bytes, problem: str) -> None:
+def test_a_malformed_list_result_or_one_of_an_unknown_type_is_an_error(
+    raw: bytes, problem: str
+) -> None:
     with pytest.raises(RemoteProtocolError, match=problem) as refused:
         read_result(Raw(raw))
     assert refused.value.code == -32600

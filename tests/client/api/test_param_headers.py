@@ -126,7 +126,7 @@ async def test_tools_with_invalid_header_annotations_are_hidden_over_http(
     assert "'empty' cannot be called over HTTP" in caplog.text
 
 
-async def test_tools_with_invalid_header_annotations_are_listed_over_stdio() -> None:
+async def test_tools_with_invalid_header_annotations_are_listed_without_http() -> None:
     door = Door()
     door.tools = [marked("empty", value={"type": "string", "x-mcp-header": ""})]
     async with MCPClient.connect_inprocess(office(door)) as client:
@@ -187,7 +187,7 @@ async def test_a_header_mismatch_error_is_raised_if_the_transport_is_not_http() 
     assert door.methods().count("tools/call") == 1
 
 
-async def test_a_refused_discovery_that_names_a_supported_version_is_repeated() -> None:
+async def test_a_refused_discovery_that_names_a_supported_version_is_repeated_once() -> None:
     door = Door()
     refusal = RpcError(-32022, "no", {"supported": ["2026-07-28"], "requested": "2026-07-28"})
     async with serving(office(door)) as url:

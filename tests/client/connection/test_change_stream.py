@@ -25,7 +25,7 @@ def config(request: pytest.FixtureRequest) -> MCPClientConfig:
 
 
 @pytest.mark.covers("CLT-07")
-async def test_a_change_stream_returns_changes_in_order_and_without_duplicates(
+async def test_a_change_stream_returns_only_changes_of_the_watched_items(
     config: MCPClientConfig,
 ) -> None:
     server = notes()

@@ -173,7 +173,7 @@ async def test_commands_suggest_the_right_url_of_a_protected_server(tmp_path: Pa
             assert code != 0
             assert f"login {server.url}`" in err
         await fairlead("mcp", "add", "notes", wrong)
-        # The same hints before and after the folder of logins exists.
+        # The hints are the same before and after the folder of logins is created.
         for _ in range(2):
             _, out, err = await fairlead("doctor", "--json")
             assert f"correct its URL to {server.url}" in json.dumps(json.loads(out))

@@ -328,7 +328,7 @@ async def test_changes_are_received_again_after_the_server_ended_the_subscriptio
     ],
     ids=["400", "404", "429", "499", "500", "lost", "refused"],
 )
-async def test_a_listen_request_that_failed_with_a_final_error_is_not_repeated(
+async def test_error_responses_are_final_for_a_subscription_except_429_and_server_errors(
     error: FairleadError, final: bool
 ) -> None:
     async with MCPClient.connect_inprocess(MCPServer("s")) as client:

@@ -240,7 +240,9 @@ async def test_a_connection_that_does_not_open_in_time_is_closed() -> None:
     assert [line.connected for line in client.made] == [False]
 
 
-async def test_a_request_is_not_delivered_if_the_new_connection_is_lost_while_it_opens() -> None:
+async def test_a_request_counts_as_undelivered_if_the_new_connection_is_lost_while_it_opens() -> (
+    None
+):
     client = Kept()
     client.failure = ChannelClosed("again", delivered=True)
     with pytest.raises(ChannelClosed) as lost:

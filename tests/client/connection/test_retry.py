@@ -142,7 +142,7 @@ async def test_a_request_on_a_closed_connection_is_not_repeated(tmp_path: Path) 
 
 
 @pytest.mark.covers("CLT-23", "DEC-11")
-def test_an_undelivered_request_may_always_be_repeated() -> None:
+def test_the_method_and_the_error_determine_whether_a_request_may_be_repeated() -> None:
     retry = Retry(1)
     assert retry.allows("tools/call", ChannelClosed(delivered=False))
     assert retry.allows("tools/call", ConnectFailed("no"))

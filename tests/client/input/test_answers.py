@@ -171,7 +171,7 @@ async def test_a_server_of_the_official_sdk_can_request_input_in_both_eras(tmp_p
     assert asked[0].schema["required"] == ["name"]
 
 
-async def test_a_malformed_elicitation_is_refused() -> None:
+async def test_malformed_and_unsupported_requests_for_input_are_refused() -> None:
     answers = InputCallbacks(on_elicit=lambda question: decline())
     with pytest.raises(RpcError, match="Invalid elicitation request"):
         await answers.answer("elicitation/create", {"message": 5})

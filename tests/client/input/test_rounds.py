@@ -34,7 +34,7 @@ LATER = raw(resultType="input_required", requestState="s1")
 
 
 class Server:
-    """Answer each request with the next result and keep the params."""
+    """A server that answers each request with the next result and keeps the params."""
 
     def __init__(self, *results: Raw) -> None:
         self.results = list(results)

@@ -347,7 +347,7 @@ async def visits(question: Question) -> Any:
     return accept()
 
 
-async def test_a_call_that_is_still_refused_is_repeated_every_ten_seconds(
+async def test_a_call_that_is_still_refused_is_repeated_with_delays_of_up_to_ten_seconds(
     virtual_time: VirtualTime,
 ) -> None:
     times: list[float] = []

@@ -108,7 +108,7 @@ async def test_request_ids_are_integers_from_one_or_strings(entry: dict[str, Any
 
 
 @pytest.mark.covers("TRN-02", "TRN-10")
-async def test_an_abort_a_timeout_and_a_cancellation_raise_different_errors(
+async def test_an_abort_with_and_without_a_reason_and_a_timeout_raise_different_errors(
     entry: dict[str, Any],
 ) -> None:
     async with StdioTransport(entry) as transport:

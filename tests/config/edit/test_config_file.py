@@ -53,7 +53,9 @@ def test_editing_a_file_keeps_unknown_keys_and_their_order(tmp_path: Path) -> No
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o644
 
 
-def test_entries_of_this_file_and_of_other_programs_can_be_disabled(tmp_path: Path) -> None:
+def test_entries_of_this_file_and_of_other_programs_can_be_disabled_and_enabled(
+    tmp_path: Path,
+) -> None:
     file = ConfigFile.of_project(tmp_path)
     file.add("mine", {"command": "m"})
     file.disable("mine")
@@ -146,7 +148,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     assert [one.name for one in file.path.parent.iterdir()] == ["mcp.json"]
 
 
-def test_the_user_file_is_in_the_configuration_folder_of_the_user(tmp_path: Path) -> None:
+def test_the_user_file_is_in_the_configuration_folder_or_in_fairlead_home(tmp_path: Path) -> None:
     machine = HostPaths(platform="linux", home=str(tmp_path), env={}, cwd="/")
     file = ConfigFile.of_user(machine)
     file.add("a", {"command": "a"})

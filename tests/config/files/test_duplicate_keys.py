@@ -103,3 +103,11 @@ def test_the_last_duplicate_key_applies_in_files_of_other_programs(tmp_path: Pat
     assert found is not None
     assert found.data == {"a": 2}
     assert not files.problems
+
+
+def test_the_error_for_a_duplicate_key_too_long_for_yaml_contains_its_start() -> None:
+    key = "k" * 2000
+    with pytest.raises(ConfigError) as caught:
+        parse("a.json", f'{{"{key}": 1, "a": 2, "{key}": 3}}'.encode())
+    shown = "k" * 100
+    assert str(caught.value) == f"a.json: duplicate key '{shown}': remove or rename one of them"

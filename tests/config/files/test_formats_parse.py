@@ -143,7 +143,7 @@ def test_yaml_has_at_most_thirty_aliases(count: int, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(("bits", "fits"), [(13_999, True), (14_000, False)])
-def test_integers_of_14000_bits_or_more_are_rejected(bits: int, fits: bool) -> None:
+def test_integers_of_more_than_14000_bits_are_rejected(bits: int, fits: bool) -> None:
     content = f"a = {hex(1 << bits)}".encode()
     if fits:
         assert parse("a.toml", content).data["a"] == 1 << bits

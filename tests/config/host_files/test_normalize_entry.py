@@ -68,7 +68,9 @@ def test_the_transport_of_a_url_depends_on_its_key_and_its_host() -> None:
         ({"command": 1}, "Expected `str`, got `int` - at `$.command`"),
     ],
 )
-def test_errors_for_invalid_entries_contain_no_values(raw: dict[str, Any], text: str) -> None:
+def test_an_invalid_entry_is_rejected_with_the_name_of_the_wrong_or_missing_field(
+    raw: dict[str, Any], text: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         normalize_entry(raw)
     assert str(refused.value) == text

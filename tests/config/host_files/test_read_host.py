@@ -293,7 +293,7 @@ def test_inputs_of_vscode_are_read_with_their_descriptions(
     assert everything["code-sse"].needs_input == ()
 
 
-def test_readers_do_not_run_header_helpers_or_read_env_files(
+def test_header_helpers_and_env_files_are_kept_as_configured(
     everything: dict[str, FoundServer],
 ) -> None:
     assert everything["cc-user"].headers_helper == "print-headers"

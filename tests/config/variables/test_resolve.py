@@ -97,7 +97,7 @@ def test_variables_are_resolved_with_the_syntax_of_their_program(
     assert text(host, value) == expected
 
 
-def test_unset_variables_are_reported_once_in_order() -> None:
+def test_unset_variables_without_a_default_are_reported() -> None:
     entry = {"command": "${X}", "args": ["${Y}", "${X}", "${v%p}", "${Z:-z}"], "env": {"E": "${W}"}}
     made = resolve(found(entry), ENV)
     assert set(made.missing) == {"X", "Y", "W"}
@@ -275,7 +275,7 @@ def test_a_failing_command_omits_only_its_value(tmp_path: Path) -> None:
 
 
 @pytest.mark.covers("CFG-10")
-def test_a_value_command_that_times_out_is_killed_with_its_children(
+def test_a_value_command_that_times_out_is_not_awaited_even_if_it_has_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secret_commands, "LIMIT", 0.3)

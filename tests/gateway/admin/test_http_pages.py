@@ -167,7 +167,7 @@ async def test_text_from_servers_is_escaped_on_the_status_page() -> None:
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-async def test_the_admin_api_requires_the_admin_token() -> None:
+async def test_only_the_admin_token_gives_access_to_the_admin_api() -> None:
     ears = Ears()
     async with (
         asyncio.timeout(LIMIT),
@@ -354,7 +354,7 @@ async def test_the_http_status_depends_on_path_method_and_headers(
     assert (answers.headers.get(b"connection") == b"close") is (status == 401)
 
 
-async def test_an_unreachable_server_causes_http_status_502() -> None:
+async def test_a_connection_failure_during_a_reload_causes_http_status_502() -> None:
     gateway = Gateway(admin_token="open sesame")
 
     async def fails() -> None:
@@ -380,7 +380,7 @@ async def test_the_metrics_page_requires_an_unrestricted_view_or_the_admin_token
     assert (await unlocked("GET", "/metrics", x_admin_token=""))[0] == 403
 
 
-async def test_the_status_page_is_html_with_strict_security_headers() -> None:
+async def test_the_status_page_is_uncached_html_with_the_address_for_clients() -> None:
     answers = Answers(Gateway(name="harbour"))
     status, page = await answers("GET", "/", host="example.org:80")
     assert status == 200

@@ -79,7 +79,7 @@ async def test_a_request_for_journal_records_waits_at_most_a_minute(
 
 
 @pytest.mark.parametrize("query", ["", "wait=0"])
-async def test_a_request_without_the_wait_parameter_returns_at_once(query: str) -> None:
+async def test_a_journal_request_without_a_wait_time_returns_at_once(query: str) -> None:
     journal: Any = FakeJournal()
     assert await messages_api.read_journal(journal, request(query)) == {"records": [], "dropped": 3}
     assert (journal.waited, journal.flagged, journal.asked) == ([], 1, [0])
@@ -134,7 +134,9 @@ async def test_entries_of_a_tape_are_returned_in_pages(
     assert (len(page.entries), page.more) == (count, True)
 
 
-async def test_an_invalid_position_in_a_tape_is_refused(tmp_path: Path) -> None:
+async def test_an_invalid_tape_position_and_stopping_an_idle_tape_are_refused(
+    tmp_path: Path,
+) -> None:
     tapes: Any = FakeTapes(tmp_path)
     with pytest.raises(BadRequest, match="invalid tape position"):
         await messages_api.read_entries(tapes, request("from=x", "t"))
@@ -182,7 +184,7 @@ async def test_held_messages_can_be_resumed_changed_or_blocked() -> None:
     ]
 
 
-async def test_a_decision_on_an_unknown_message_is_refused() -> None:
+async def test_invalid_decisions_and_those_on_unknown_messages_are_refused() -> None:
     desk: Any = FakeDesk()
     with pytest.raises(NotHeld):
         messages_api.resume(desk, request("", "8"))

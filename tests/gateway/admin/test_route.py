@@ -64,7 +64,7 @@ def test_a_path_value_of_decimal_digits_is_parsed_as_a_number(text: str, number:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "9" * 16, "٣"])
-def test_a_path_value_that_is_not_a_number_is_rejected(text: str) -> None:
+def test_a_path_value_must_have_one_to_fifteen_decimal_digits(text: str) -> None:
     with pytest.raises(BadRequest, match=" is not a number$"):
         number_of(text)
 

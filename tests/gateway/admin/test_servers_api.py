@@ -178,7 +178,7 @@ async def test_the_session_id_in_the_path_selects_the_session_to_end() -> None:
         await Place().api.end_session(request("one"))
 
 
-def test_resources_and_prompts_of_all_servers_are_listed() -> None:
+def test_get_routes_list_servers_items_notifications_and_sessions() -> None:
     answers = {
         str(route): route.handler(request())
         for route in Place().api.routes()

@@ -370,7 +370,7 @@ async def test_a_gateway_stays_ready_if_its_session_store_has_no_disk_space(
         assert status.readiness(ADA) == short | {"shortage": None}
 
 
-async def test_a_server_that_dies_while_no_file_descriptors_are_free_is_restarted(
+async def test_a_reconnect_that_fails_without_free_file_descriptors_is_repeated(
     tmp_path: Path,
 ) -> None:
     """`/ready` reports the shortage, no server is suspended, and calls succeed afterwards."""

@@ -171,7 +171,7 @@ async def test_repeated_failures_open_the_circuit_until_the_reset_timeout() -> N
                 assert answer["content"][0]["text"].startswith("red")
 
 
-async def test_refusals_and_cancelled_calls_do_not_open_the_circuit() -> None:
+async def test_error_responses_of_a_server_do_not_open_the_circuit() -> None:
     async with asyncio.timeout(LIMIT), serving(make("red")) as red, Gateway() as gateway:
         await gateway.connect({"red": {"url": red}})
         await until(lambda: gateway.is_ready)

@@ -137,7 +137,7 @@ async def test_lists_received_during_the_removal_of_a_server_are_dropped() -> No
 
 @pytest.mark.parametrize("version", ERAS)
 async def test_a_subscription_is_moved_to_a_new_server_with_the_same_name(version: str) -> None:
-    """A changed entry in a file is removed and added again."""
+    """A server whose entry in a file has changed is removed and added again."""
     ears, first, second = Ears(), make("red"), make("red")
     async with asyncio.timeout(LIMIT), Gateway() as gateway:
         async with serving(first) as url:
@@ -173,7 +173,7 @@ async def test_subscriptions_at_a_removed_server_end_when_the_client_disconnects
 
 
 async def test_listen_streams_at_the_endpoint_of_a_removed_server_end() -> None:
-    """The server is disconnected when it is removed."""
+    """The server has stopped before the gateway removes it."""
     async with asyncio.timeout(LIMIT), Gateway() as gateway, serving(gateway) as url:
         async with serving(make("red")) as red:
             await gateway.connect({"red": {"url": red}})

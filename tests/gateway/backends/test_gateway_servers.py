@@ -137,7 +137,7 @@ async def test_connecting_servers_with_existing_names_has_no_effect(place: Place
     ],
     ids=["eager", "known", "unknown", "no cache", "http"],
 )
-async def test_a_lazy_server_with_remembered_tools_is_started_on_first_use(
+async def test_only_a_lazy_server_with_remembered_tools_is_started_on_first_use(
     place: Place, cache: MCPToolCache, spec: ServerSpec, name: str, remembers: bool, state: str
 ) -> None:
     servers = place.make(cache=cache if remembers else None)
@@ -160,7 +160,7 @@ async def test_a_lazy_server_with_remembered_tools_is_started_on_first_use(
     ],
     ids=["process", "http", "eager", "by its entry"],
 )
-async def test_idle_processes_of_lazy_servers_are_stopped(
+async def test_only_idle_processes_of_lazy_servers_are_stopped(
     place: Place, lazy: bool, spec: ServerSpec, state: str
 ) -> None:
     servers = place.make(RelaySettings(idle_close=50.0, health_interval=0), lazy=lazy)
@@ -247,7 +247,9 @@ async def test_a_connection_that_is_not_shared_declares_no_capabilities(
     assert given == {"on_roots": None}
 
 
-async def test_requests_from_a_server_are_never_sent_to_the_gateway_itself(place: Place) -> None:
+async def test_the_input_callbacks_of_a_shared_connection_raise_an_assertion_error(
+    place: Place,
+) -> None:
     capabilities = ("elicitation", "sampling", "roots")
     servers = place.make(RelaySettings(share="all", capabilities=capabilities, health_interval=0))
     await place.add(red=process())
@@ -346,7 +348,7 @@ async def test_server_eras_are_stored_next_to_the_tool_cache(
         assert gateway_servers.CachedEraStore(cache.others).load() == {"x": True}
 
 
-async def test_a_manager_can_own_the_servers_of_a_gateway() -> None:
+async def test_a_manager_has_the_server_methods_that_a_gateway_calls() -> None:
     async with MCPManager() as manager:
         sources: list[ServerSource] = [manager, GatewayServers(GatewaySettings())]
         for name in ("add_servers", "disconnect_server", "remembered", "close"):

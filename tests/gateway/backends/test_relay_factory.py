@@ -43,7 +43,7 @@ class Place:
         )
 
 
-async def test_a_relay_sends_requests_over_the_connections_of_its_upstream() -> None:
+async def test_a_relay_uses_the_connections_of_its_upstream_and_the_limits_of_its_gateway() -> None:
     place = Place()
     relay, pool = place.relay, place.upstream.pool
     assert (relay.name, relay.upstream, relay.pool) == ("red", place.upstream, pool)

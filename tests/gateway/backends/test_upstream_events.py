@@ -105,7 +105,7 @@ async def test_connection_status_events_are_passed_to_the_member(
     assert place.said == said
 
 
-async def test_a_replica_that_cannot_be_reconnected_does_not_affect_the_others() -> None:
+async def test_other_replicas_readopt_their_sessions_if_one_replica_fails_to() -> None:
     place = Place()
     place.replicas[0].error = ConnectFailed("away")
     place.events.status_changed(StatusEvent(kind="connected", names=("red", "red#2")))

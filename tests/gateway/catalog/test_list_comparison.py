@@ -224,7 +224,7 @@ async def test_a_server_that_hangs_delays_the_comparisons_of_others_for_a_limite
     [LocalResourceError("no", resource="memory"), ServerBusy("no", retry_after=1.0)],
     ids=["shortage", "busy"],
 )
-async def test_a_comparison_is_repeated_after_a_failure_that_is_not_the_servers(
+async def test_a_comparison_is_repeated_after_a_temporary_failure(
     error: Exception,
 ) -> None:
     place, upstream = Place(), FakeUpstream()
@@ -250,7 +250,7 @@ async def test_a_failed_comparison_is_repeated_once_on_a_connection_of_a_client(
 
 
 async def test_a_comparison_that_fails_on_connections_of_clients_is_not_repeated() -> None:
-    """Listing may be what makes the process of the client exit."""
+    """The list requests may be the reason for the exit of the client's process."""
     place, upstream = Place(), FakeUpstream()
     connections = [connection_with("a", "b", opened_for=SAMPLING) for _ in range(4)]
 
@@ -343,7 +343,9 @@ async def test_the_first_active_connection_with_new_capabilities_is_compared() -
     ],
     ids=["ours", "plain", "stateless"],
 )
-async def test_connections_without_client_capabilities_are_not_compared(about: Any) -> None:
+async def test_connections_that_are_stateless_or_without_capabilities_are_not_compared(
+    about: Any,
+) -> None:
     place, upstream = Place(), FakeUpstream()
     connection = connection_with("a", "b", **about)
     connection.activate()

@@ -114,7 +114,7 @@ async def test_list_requests_describe_no_client_in_a_session_or_if_there_is_none
     assert {str(params) for _, params in connection.requests} == {"None"}
 
 
-async def test_a_list_over_its_byte_budget_is_an_error() -> None:
+async def test_a_list_over_its_item_limit_is_an_error() -> None:
     given: Any = ListingConnection(ALL, page_size=1)
     with pytest.raises(ListTooLarge, match="tools/list has more than 2 items"):
         await read_lists(given, lambda kind: ListBudget(kind.method, 10_000, 2))

@@ -294,7 +294,7 @@ async def test_a_client_is_notified_after_the_list_has_changed(upstream: str) ->
                     tool = f"new_{n}_{len(callbacks)}"
                     await client.call("red_grow", {"tool": tool})
                     await ears.hear("notifications/tools/list_changed")
-                    # This one may be about the connection that the client used before, or about
+                    # The notification may be about the previous connection of the client, or about
                     # another change. A list that is still outdated is announced again.
                     while f"red_{tool}" not in await names(client):
                         await ears.hear("notifications/tools/list_changed")

@@ -353,7 +353,7 @@ def _waiting(gateway: Gateway) -> list[object]:
 
 @pytest.mark.covers("GTW-12")
 @pytest.mark.parametrize("version", ERAS)
-async def test_a_call_waits_for_a_server_that_is_still_starting(version: str) -> None:
+async def test_requests_wait_for_a_server_that_is_still_starting(version: str) -> None:
     asks: list[tuple[str, dict[str, Any], Any]] = [
         ("tools/call", {"name": "slow_secret"}, "the secret of slow"),
         ("prompts/get", {"name": "slow_hello", "arguments": {"city": "Bonn"}}, "greets Bonn"),

@@ -191,7 +191,9 @@ async def test_requests_for_unknown_items_wait_for_servers(
 
 
 @pytest.mark.parametrize(("length", "kept"), [(256, True), (257, False)])
-def test_targets_with_long_names_are_not_cached(length: int, kept: bool) -> None:
+def test_targets_of_server_requests_and_those_with_long_names_are_not_cached(
+    length: int, kept: bool
+) -> None:
     place = Place()
     place.resolver.resolve(call("x" * length))
     assert bool(place.resolver._known) is kept

@@ -66,7 +66,7 @@ async def message(asking: Asking, *, endpoint: str = "", **options: Any) -> str:
         ),
     ],
 )
-async def test_the_error_for_an_unknown_name_has_the_closest_one_and_the_list(
+async def test_the_error_for_an_unknown_name_has_the_closest_name_and_the_list_method(
     asking: Asking, expected: str
 ) -> None:
     assert (await message(asking)).startswith(expected)

@@ -284,7 +284,7 @@ def test_uris_match_templates_or_their_literal_beginning(
     assert item.matches(uri) is matches
 
 
-def test_more_specific_templates_are_sorted_first() -> None:
+def test_unsupported_templates_and_those_with_less_literal_text_are_less_specific() -> None:
     texts = ["{x*}", "abc:{x*}", "a:{x}", "a:b/{x}"]
     items = [read_item("s", ListKind.TEMPLATES, raw(uriTemplate=text, name="n")) for text in texts]
     found = sorted((one for one in items if one is not None), key=lambda one: one.specificity)

@@ -121,7 +121,7 @@ async def test_a_gateway_without_tokens_cannot_get_tokens_while_it_runs() -> Non
 
 
 class Ended:
-    """An object that records whether it was ended."""
+    """A client connection that records the reasons with which it was closed."""
 
     def __init__(self, principal: Principal) -> None:
         self.principal = principal

@@ -52,7 +52,7 @@ def told(session: ClientSession, one: Notification, monkeypatch: pytest.MonkeyPa
         ("notifications/progress", True),
     ],
 )
-async def test_list_change_notifications_are_sent_by_the_gateway_and_not_forwarded(
+async def test_list_changes_and_updates_are_not_forwarded_to_clients_of_merged_lists(
     monkeypatch: pytest.MonkeyPatch, method: str, merged: bool
 ) -> None:
     client = ConnectedClient(ANONYMOUS)

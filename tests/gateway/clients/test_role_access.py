@@ -104,7 +104,7 @@ async def scene(
     deny: str = "*_secret",
     interceptors: Sequence[Interceptor] = (),
 ) -> AsyncIterator[Place]:
-    """Run a gateway with two issuers; `deny` is the pattern that the role `staff` cannot use."""
+    """Run a gateway with two issuers; `staff` cannot use items that match `deny`."""
     sock = socket.create_server(("127.0.0.1", 0))
     port = sock.getsockname()[1]
     sock.close()
@@ -230,7 +230,9 @@ async def test_a_first_login_requests_the_scopes_of_the_last_rule_that_needs_som
 
 
 @pytest.mark.covers("AUT-06")
-async def test_names_without_a_server_look_like_endpoints_without_a_token(tmp_path: Path) -> None:
+async def test_an_unknown_server_name_is_refused_like_an_endpoint_with_the_wrong_token(
+    tmp_path: Path,
+) -> None:
     """Clients must not find out which servers exist before they log in."""
     async with scene(tmp_path) as place:
         # A token for another endpoint, and one that matches no rule.

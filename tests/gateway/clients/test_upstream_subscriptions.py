@@ -165,7 +165,7 @@ async def test_a_listener_at_the_endpoint_of_a_server_gets_updates_after_a_resta
 
 
 class Holding:
-    """A server that delays the response to each `resources/subscribe`."""
+    """An interceptor that holds subscription requests until the test releases them."""
 
     def __init__(self) -> None:
         self.asked, self.go_on = asyncio.Event(), asyncio.Event()

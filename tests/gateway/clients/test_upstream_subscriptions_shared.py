@@ -139,7 +139,7 @@ async def test_a_cancelled_wait_removes_the_watcher() -> None:
     await place.idle()
 
 
-async def test_several_resources_are_subscribed_concurrently() -> None:
+async def test_all_given_resources_are_subscribed() -> None:
     place = Place()
     wanted = {f"a:{n}": place.member for n in range(40)}
     assert await place.shared.add_all(wanted, "me", 5.0) == list(wanted)

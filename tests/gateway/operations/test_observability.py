@@ -51,7 +51,7 @@ def reconnects(observing: Observability) -> dict[str, float]:
 
 @pytest.mark.covers("OBS-06")
 @pytest.mark.parametrize("version", BOTH)
-async def test_gateway_metrics_count_calls_and_connections(version: str) -> None:
+async def test_gateway_metrics_count_calls_errors_and_reconnects(version: str) -> None:
     observing = Observability(metrics=Metrics())
     # with other settings, a handshake client would have its own process
     shared = RelaySettings(share="all")
@@ -171,7 +171,7 @@ async def test_the_journal_is_read_and_followed_over_http(version: str) -> None:
 
 @pytest.mark.covers("GTW-08")
 @pytest.mark.parametrize("version", BOTH)
-async def test_held_messages_are_resumed_or_blocked_over_http(version: str) -> None:
+async def test_held_messages_are_resumed_changed_or_blocked_over_http(version: str) -> None:
     desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
@@ -192,7 +192,7 @@ async def test_held_messages_are_resumed_or_blocked_over_http(version: str) -> N
             base = url.removesuffix("/mcp") + "/admin/paused"
 
             async def decide(action: str, body: Any = None) -> Any:
-                """Call a tool, resume or block the held message, and return the call's result."""
+                """Call a tool, decide on the held message, and return the call's result."""
                 call = asyncio.create_task(client.call("red_speak", {"text": "one"}))
                 await desk.wait()
                 status, [held] = await get(web, base, headers=ADMIN)
@@ -223,7 +223,7 @@ async def test_held_messages_are_resumed_or_blocked_over_http(version: str) -> N
             await until(lambda: not desk.list())
 
 
-async def test_held_messages_are_resumed_or_blocked_on_the_command_line() -> None:
+async def test_held_messages_are_changed_or_blocked_on_the_command_line() -> None:
     desk = HoldDesk()
     pause = Pause(desk, lambda exchange: exchange.target == "red_speak")
     gateway = Gateway(
@@ -253,7 +253,9 @@ async def test_held_messages_are_resumed_or_blocked_on_the_command_line() -> Non
             held = await desk.wait()
             code, out, _ = await run("intercept", "list", "--url", base)
             assert code == 0
-            assert f"#{held.id} → tools/call red_speak: the request; block in" in out
+            assert (
+                f"#{held.id} → tools/call red_speak: request held; default action `block` in" in out
+            )
             assert SECRET not in out
             params = json.dumps({"name": "red_speak", "arguments": {"text": "two"}})
             number = str(held.id)

@@ -197,7 +197,7 @@ except ConfigError as exc:
     assert done.stdout == "the search for tools needs bm25s: run `pip install 'fairlead[search]'`\n"
 
 
-def test_the_search_library_is_imported_by_the_first_search() -> None:
+def test_the_search_library_is_not_imported_before_the_first_search() -> None:
     program = """
 import sys
 from fairlead.gateway.search.search_index import ToolSearchIndex
@@ -260,7 +260,7 @@ def test_the_error_for_an_unknown_tool_suggests_similar_names() -> None:
     )
 
 
-def test_the_arguments_for_the_called_tool_stay_encoded() -> None:
+def test_arguments_of_search_tools_are_decoded_except_those_for_the_called_tool() -> None:
     assert read_arguments(
         "search_tools", Raw(b'{"query":"x","limit":"5"}')
     ) == SearchToolsArguments("x", 5)
@@ -366,7 +366,7 @@ def test_long_descriptions_are_truncated_on_one_line() -> None:
     assert result["structuredContent"]["tools"][0]["description"] == "a b"
 
 
-def test_search_tools_have_annotations_and_argument_limits() -> None:
+def test_search_tools_that_only_read_are_annotated_and_all_limit_their_arguments() -> None:
     reading = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
     assert SEARCH_TOOLS["annotations"] == DESCRIBE_TOOL["annotations"] == reading
     assert "annotations" not in CALL_TOOL
@@ -411,7 +411,9 @@ def test_a_tool_whose_name_has_no_letters_is_found(name: str) -> None:
     ("query", "found"),
     [("pel", ["a"]), ("pelican", ["a"]), ("pe", []), ("elican", []), ("pelicanx", [])],
 )
-def test_a_query_word_of_three_letters_matches_as_a_prefix(query: str, found: list[str]) -> None:
+def test_a_query_word_of_at_least_three_letters_matches_as_a_prefix(
+    query: str, found: list[str]
+) -> None:
     assert names(searching({"a": {"description": "pelican"}, "b": {}}).search(query)) == found
 
 
@@ -542,7 +544,7 @@ def test_the_output_schemas_of_search_tools_name_the_required_members() -> None:
     assert "outputSchema" not in CALL_TOOL
 
 
-def test_optional_arguments_of_search_tools_may_be_omitted() -> None:
+def test_only_optional_arguments_of_search_tools_may_be_omitted() -> None:
     assert read_arguments("search_tools", Raw(b'{"query":"x"}')) == SearchToolsArguments("x", 10)
     with pytest.raises(MCPToolError, match="`arguments` must be an object") as caught:
         read_arguments("call_tool", Raw(b'{"name":"x","arguments":7}'))
@@ -575,7 +577,7 @@ def test_the_text_of_a_search_result_has_one_line_per_tool() -> None:
     )
 
 
-def test_the_text_of_describe_tool_contains_only_documented_members() -> None:
+def test_the_text_of_describe_tool_omits_icons_and_execution() -> None:
     hidden = {"execution": {}, "icons": []}
     tool = {
         **hidden,

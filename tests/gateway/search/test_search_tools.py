@@ -238,7 +238,7 @@ def test_only_interceptors_with_a_shown_hook_process_search_results() -> None:
     assert searching._tools._shown == [curtain.shown]
 
 
-async def test_search_results_omit_tools_hidden_by_interceptors() -> None:
+async def test_interceptors_can_hide_and_change_tools_in_search_results() -> None:
     names = ("plain", "changed", "hidden", "silent")
     bare, covered = Searching(*names), Searching(*names, interceptors=[Curtain()])
     assert await bare.found("pelican") == [

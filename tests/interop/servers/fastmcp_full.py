@@ -131,7 +131,7 @@ def stateless(ctx: Context) -> bool:
 
 @server.tool(output_schema=None)
 async def ask(ctx: Context) -> str | InputRequiredResult:
-    """Ask the user who they are; in the stateless era FastMCP leaves the rounds to the author."""
+    """Ask the user who they are; stateless FastMCP tools handle the input rounds themselves."""
     if stateless(ctx):
         if (answer := asked(ctx)) is None:
             params = ElicitRequestFormParams(

@@ -217,7 +217,7 @@ async def test_a_session_with_mcp_disabled_has_no_manager_and_no_tools() -> None
         assert session.mcp_tools == []
 
 
-def test_a_schema_of_circular_unions_is_examined_quickly() -> None:
+def test_the_examination_of_a_schema_with_circular_unions_ends() -> None:
     again = {"$ref": "#/$defs/again"}
     schema = {
         "properties": {"text": again},

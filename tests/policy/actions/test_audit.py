@@ -132,7 +132,7 @@ async def test_audited_params_of_invalid_requests_are_redacted_and_truncated(
 
 
 @pytest.mark.covers("OBS-08")
-async def test_audited_malformed_frames_are_redacted_and_truncated(
+async def test_log_lines_about_malformed_frames_are_redacted_and_truncated(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG, "fairlead")
@@ -172,7 +172,7 @@ async def test_messages_are_forwarded_even_if_the_audit_log_cannot_be_written(
 
 
 def planted() -> Any:
-    """A server whose results, errors and notifications contain secrets."""
+    """Return a server whose results and errors contain secrets."""
     server = make("leaky")
 
     @server.tool()

@@ -34,7 +34,7 @@ class Lines:
         self.audit = Audit(write=self.raw.append, **settings)
 
     async def pass_on(self, asked: Exchange, answer: Any = b"{}") -> Any:
-        """Pass a message through the audit, or raise an exception; return the line."""
+        """Audit a message that has this answer or exception, and return the audit line."""
 
         async def behind(one: Exchange) -> Answer:
             if isinstance(answer, BaseException):

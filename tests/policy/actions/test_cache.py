@@ -47,7 +47,7 @@ async def test_results_are_cached_for_their_ttl(answer: bytes, kept: bool) -> No
     assert await asks(cache, behind)
 
 
-async def test_a_request_with_other_params_is_not_answered_from_the_cache() -> None:
+async def test_only_an_equivalent_request_is_answered_from_the_cache() -> None:
     behind = Behind(answered(ttlMs=1000))
     cache = Cache(clock=Clock())
     assert await asks(cache, behind)

@@ -52,7 +52,7 @@ def test_the_is_error_member_counts_as_a_failure_only_in_results_of_tool_calls()
         ("made/up", {"name": "x"}, "other", ""),
     ],
 )
-def test_tools_and_prompts_are_counted_by_name(
+def test_only_tools_and_prompts_are_counted_by_name(
     method: str, params: Any, shown: str, name: str
 ) -> None:
     series = counted(b"{}", method, params)

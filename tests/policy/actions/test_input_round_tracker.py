@@ -21,7 +21,7 @@ DONE = {"resultType": "complete", "content": []}
 
 
 def one_call() -> RateLimit:
-    """A rate limit with one token that is never restored."""
+    """Return a rate limit with one token that is never restored."""
     return RateLimit(0.001, 1, clock=lambda: 0.0)
 
 
@@ -129,7 +129,7 @@ async def test_a_stateless_call_to_a_session_server_continues_without_a_token() 
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_responses_to_requests_of_the_gateway_are_not_limited(version: str) -> None:
+async def test_input_responses_through_a_gateway_need_no_token(version: str) -> None:
     def on_elicit(question: object) -> dict[str, Any]:
         return {"action": "accept", "content": {"value": "Ada"}}
 
@@ -149,7 +149,7 @@ async def test_responses_to_requests_of_the_gateway_are_not_limited(version: str
 
 
 @pytest.mark.parametrize("version", BOTH)
-async def test_stateless_requests_share_one_session_bucket(version: str) -> None:
+async def test_all_requests_of_a_client_share_one_session_bucket(version: str) -> None:
     limit = RateLimit(0.001, 2, per="session", clock=lambda: 0.0)
     async with (
         asyncio.timeout(LIMIT),

@@ -42,7 +42,7 @@ def test_tokens_are_restored_at_the_rate_up_to_the_burst() -> None:
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(0.5, 1), (1, 1), (3, 3)])
-def test_the_default_burst_is_the_number_of_requests_per_second(rate: float, burst: int) -> None:
+def test_the_default_burst_is_the_rate_and_at_least_one(rate: float, burst: int) -> None:
     limit = RateLimit(rate, clock=Clock())
     assert [allowed(limit, exchange()) for _ in range(burst + 1)] == [True] * burst + [False]
 

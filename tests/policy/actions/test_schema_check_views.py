@@ -28,7 +28,7 @@ async def learn(check: SchemaCheck, *names: str, params: Any = None, **about: An
 
 
 async def refused(check: SchemaCheck, name: str = "add", given: Any = None, **about: Any) -> str:
-    """Call a tool with invalid arguments; return the error message, or None."""
+    """Call a tool; return the message of the refusal, or an empty string."""
     params = {"name": name, "arguments": {} if given is None else given}
     behind = Behind()
     try:

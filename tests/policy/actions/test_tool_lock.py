@@ -175,7 +175,7 @@ async def test_a_server_that_is_not_in_the_lock_is_logged_once(
     )
 
 
-def test_a_lock_file_with_several_servers_requires_the_server_option() -> None:
+def test_a_lock_of_several_servers_requires_a_server_and_the_ask_policy_a_desk() -> None:
     two = ToolLockData(servers={"a": lock_tools([ADD]), "b": lock_tools([SUB])})
     with pytest.raises(ValueError, match="pass `server` to select one"):
         ToolLock(two)
@@ -261,7 +261,7 @@ def test_a_comparison_lists_new_changed_and_removed_tools() -> None:
         "a line\u2028of its own",
     ],
 )
-def test_hidden_instructions_to_the_model_are_flagged(text: str) -> None:
+def test_instructions_to_the_model_and_hidden_characters_are_flagged(text: str) -> None:
     assert find_suspicious_text({**ADD, "description": text})
     deep = {"type": "object", "properties": {"a": {"anyOf": [{"description": text}]}}}
     [first, *_] = find_suspicious_text({**ADD, "inputSchema": deep})

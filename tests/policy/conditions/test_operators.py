@@ -111,7 +111,7 @@ def test_all_operators_in_a_map_must_match() -> None:
         ),
     ],
 )
-def test_invalid_operands_of_operators_are_rejected(
+def test_unknown_operators_and_invalid_operands_are_rejected(
     operators: dict[str, Any], text: str, operator: str | None
 ) -> None:
     with pytest.raises(InvalidTest) as refused:

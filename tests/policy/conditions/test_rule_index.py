@@ -76,7 +76,7 @@ EXCHANGES = exchanges()
 
 
 def holds(raw: dict[str, Any], exchange: Exchange) -> bool:
-    """A reference implementation of conditions."""
+    """Evaluate a condition without the index."""
     return all(one(key, wanted, exchange) for key, wanted in raw.items())
 
 

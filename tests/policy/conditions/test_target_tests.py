@@ -102,5 +102,5 @@ def test_a_strict_server_test_requires_that_all_servers_match(
     assert server_test("a", strict=True)(servers) is strict
 
 
-def test_a_message_without_a_server_matches_no_server_test() -> None:
+def test_a_message_without_a_server_matches_a_negated_server_test() -> None:
     assert server_test({"not": "a"}, strict=True)(()) is True

@@ -335,7 +335,7 @@ async def test_a_failing_action_is_handled_by_the_policy_of_its_rule(tmp_path: P
         assert await blocked(client, server, "tools/call", {"name": "closed"})
 
 
-async def test_an_action_that_waits_on_purpose_does_not_time_out(
+async def test_a_delay_times_out_only_if_its_rule_has_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fairlead.policy.rules.build_actions.LIMIT", 0.01)
@@ -455,5 +455,5 @@ async def _time(rules: RuleSet, clock: Any) -> float:
     return float(min(ruled) - min(bare))
 
 
-def test_an_empty_rule_set_forwards_every_message() -> None:
+def test_a_rule_set_has_no_rules_by_default() -> None:
     assert RuleSet().rules == ()

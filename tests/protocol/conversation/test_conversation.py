@@ -86,7 +86,7 @@ def server(version: str = "2025-11-25", **capabilities: Any) -> Conversation:
 
 
 def client(revision: Revision = NEWEST_HANDSHAKE) -> Conversation:
-    """Return a client that has completed the handshake and has sent no request."""
+    """Return an active client that has sent no request."""
     us = Conversation(ConversationRole.CLIENT, US, principal=ANONYMOUS)
     us.set_agreement(Agreement(revision=revision))
     if revision.handshake:
@@ -265,7 +265,7 @@ def test_a_stateless_agreement_activates_the_client() -> None:
 
 
 @pytest.mark.covers("PRO-07")
-def test_initialized_activates_only_a_client_in_the_middle_of_a_handshake() -> None:
+def test_initialized_activates_only_clients_that_are_ungated_or_in_a_handshake() -> None:
     early, ours = (
         Conversation(ConversationRole.CLIENT, principal=ANONYMOUS),
         Conversation(ConversationRole.SERVER, principal=ANONYMOUS),

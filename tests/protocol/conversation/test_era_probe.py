@@ -277,7 +277,7 @@ def test_only_http_statuses_400_404_and_405_suggest_the_http_sse_transport(
     assert means_http_sse(error) is expected
 
 
-def test_a_refusal_that_names_a_supported_stateless_version_is_retried() -> None:
+def test_a_refusal_that_names_a_supported_stateless_version_is_recognized() -> None:
     assert offers_our_version(refused("2027-01-01", NEWEST.value))
     assert not offers_our_version(refused("2027-01-01", HANDSHAKE[-1].value))
     assert not offers_our_version(failure(1, -32601, "no", {"supported": [NEWEST.value]}))

@@ -33,7 +33,9 @@ def test_elicitation_with_only_url_mode_is_removed_for_revisions_that_support_on
     assert capabilities_for(V2025_06_18, {"elicitation": {}}) == {"elicitation": {}}
 
 
-def test_extensions_are_kept_in_revisions_that_have_a_meta_member() -> None:
+def test_the_ui_extension_is_kept_since_2025_06_18_and_the_tasks_extension_since_2026_07_28() -> (
+    None
+):
     apps: Any = {
         "extensions": {"io.modelcontextprotocol/ui": {}, "io.modelcontextprotocol/tasks": {}}
     }

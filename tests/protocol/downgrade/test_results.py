@@ -63,7 +63,9 @@ def test_a_result_without_changes_is_not_decoded(method: str, kind: type[Raw]) -
 
 @pytest.mark.parametrize("revision", Revision)
 @pytest.mark.parametrize("value", [b"", b"[]", b"7", b"{", b'{"\xff":1}', b"[" * 100_000])
-def test_results_that_are_not_objects_are_unchanged(value: bytes, revision: Revision) -> None:
+def test_params_results_and_capabilities_that_are_not_objects_are_unchanged(
+    value: bytes, revision: Revision
+) -> None:
     for method in [*RESULTS, "initialize", "x/y"]:
         assert downgrade_result(method, value, revision) is value
     for method in [*PARAMS, "x/y"]:

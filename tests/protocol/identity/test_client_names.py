@@ -20,7 +20,7 @@ def test_a_client_may_have_any_name_that_is_not_reserved(name: str) -> None:
 
 @pytest.mark.covers("AUT-06")
 def test_only_the_principal_of_the_owner_is_not_limited_by_scopes() -> None:
-    """A client that is called like the owner's token has no scopes."""
+    """A client with the same name as the principal of the owner has no scopes."""
     assert granted_scopes(UNNAMED) is None
     for named in ("".join(["to", "ken"]), ScopedName("token"), "ann"):
         assert missing_scopes(named, ["admin"]) == ("admin",)

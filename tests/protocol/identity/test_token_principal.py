@@ -47,7 +47,7 @@ def test_principals_with_different_issuers_clients_or_subjects_are_not_equal(oth
     ],
 )
 def test_scopes_of_a_principal_may_be_a_string_or_a_list(given: Any, scopes: set[str]) -> None:
-    """A string must not contain its parts as scopes, and None must not mean all scopes."""
+    """A string must not grant the scopes that are parts of it, and None must not grant all."""
     principal = TokenPrincipal(issuer=A, subject="ann", scopes=given)
     assert principal.scopes == scopes
     assert missing_scopes(principal, ["mcp:read"]) == ("mcp:read",)

@@ -100,7 +100,7 @@ def test_targets_with_long_names_are_not_cached() -> None:
 RENAMED = Target("tool", "erase", "wipe", "notes", "notes_erase", ("notes.erase", "wipe"))
 
 
-def test_the_names_of_a_target_contain_no_duplicates() -> None:
+def test_the_names_and_forms_of_a_target_contain_no_duplicates() -> None:
     assert RENAMED.names == ("wipe", "erase", "notes_erase", "notes.erase")
     assert plain("tool", "a").names == ("a",)
     assert RENAMED.granted_names == ("wipe", "notes_erase")

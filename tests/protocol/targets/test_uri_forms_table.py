@@ -1,4 +1,4 @@
-"""Tests of the order of URI forms, and of their normal form."""
+"""Tests of the order of the forms of a URI, and of its normal form."""
 
 import pytest
 

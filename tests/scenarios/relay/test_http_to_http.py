@@ -101,7 +101,7 @@ async def until(condition: Any) -> None:
 
 @pytest.mark.parametrize(("status", "refused"), [(200, True), (400, False)])
 @pytest.mark.parametrize("code", [-32600, -32602])
-async def test_a_client_receives_the_error_response_of_a_server_that_supports_both_eras(
+async def test_initialize_errors_reach_the_client_with_status_200_but_not_with_400(
     code: int, status: int, refused: bool
 ) -> None:
     async def answer(call: Call) -> None:

@@ -82,7 +82,7 @@ def test_listen_streams_have_limits_per_client_and_in_total() -> None:
     with quota.listening("a", edges[0], 1):
         with pytest.raises(RpcError) as error, quota.listening("a", edges[0], 0):
             pass
-        assert str(error.value) == refused(CONNECTION_LISTENERS, "subscriptions at once")
+        assert str(error.value) == refused(CONNECTION_LISTENERS, "listen streams on one connection")
         with quota.listening("a", edges[1], 2):
             with pytest.raises(RpcError) as error, quota.listening("a", edges[2], 0):
                 pass

@@ -175,7 +175,7 @@ async def test_a_websocket_whose_reader_fails_is_closed(caplog: pytest.LogCaptur
     channel = channel_on(socket)
     with pytest.raises(ChannelClosed, match=r"1011 \(internal error\): internal error"):
         await channel.run(lambda item: None)
-    assert "a WebSocket could not be read" in caplog.text
+    assert "reading from a WebSocket failed" in caplog.text
     await channel.close()
     assert socket.farewells == [(1011, "internal error")]
 

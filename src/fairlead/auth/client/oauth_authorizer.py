@@ -97,7 +97,7 @@ class OAuthAuthorizer(AuthorizerBase):
         # DPoP nonce of the server; the token endpoint has its own nonce
         self._nonce: str | None = None
         self._steps = ScopeHistory()
-        self._last_challenge = 0  # status of the response
+        self._last_challenge = 0  # status of the last response with a challenge
         self._renewed_after_challenge = ""  # access token that no request has used with success
         self._failure: tuple[float, AuthorizationError] | None = None
         self._logged_in_at = -FAILURE_PAUSE

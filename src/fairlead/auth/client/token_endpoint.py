@@ -90,7 +90,8 @@ class TokenEndpoint:
         """Request tokens.
 
         Raises:
-            AuthorizationError: The server refused; `error` is its code.
+            AuthorizationError: The server refused (`error` is its code), cannot be reached, or sent
+                an invalid response.
         """
         found = await self.send(form, step=step)
         if found.status in (404, 405) and not oauth_error(found.document)[0]:

@@ -412,8 +412,9 @@ class EndpointAccess:
         return self._audiences
 
     def _why(self, exc: BadToken, path: str | None) -> str:
-        """Return the reason to refuse a token. Operators configure the audience at an authorization
-        server, and the metadata publish it as well.
+        """Return the reason to refuse a token, with the expected audience if that is the reason.
+
+        The audience is not secret: the metadata publish it as well.
         """
         base, configured = self.server.base, self.server.rules.audiences
         if not isinstance(exc, WrongAudience) or base is None:

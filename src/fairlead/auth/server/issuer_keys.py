@@ -225,7 +225,7 @@ def _unreachable(issuer: str) -> AuthorizationError:
 def _problem(issuer: str, reply: FetchedDocument, why: str) -> AuthorizationError:
     # The message does not quote the response, which may contain secrets.
     return AuthorizationError(
-        f"the document of the issuer {issuer} with status {reply.status} {why}",
+        f"the issuer {issuer} responded with HTTP {reply.status} and a document that {why}",
         step="discovery",
         issuer=issuer,
         temporary=True,

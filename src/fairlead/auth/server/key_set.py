@@ -103,7 +103,10 @@ def read_key_set(document: object) -> KeySet | None:
         if key is not None:
             found.append(key)
         elif isinstance(one, dict) and one.get("kty") == "RSA":
-            log.warning("skipped an RSA key of an issuer: expected %d to %d bits", MIN_RSA, MAX_RSA)
+            log.warning(
+                "skipped an RSA key of an issuer: expected a valid signature key of %d to %d bits",
+                *(MIN_RSA, MAX_RSA),
+            )
     return KeySet(tuple(found))
 
 

@@ -27,7 +27,7 @@ class NonceDemanded(BadProof):
 
 
 class ProofCheck:
-    """Verifies DPoP proofs and rejects replays, for all endpoints of an application."""
+    """Verifier of DPoP proofs, which rejects replays, for all endpoints of an application."""
 
     def __init__(self, *, nonces: bool) -> None:
         """If `nonces` is true, each proof must contain a nonce from this server.

@@ -286,7 +286,7 @@ class ServerAuth:
 
     @property
     def _reach(self) -> tuple[bool, bool]:
-        """Whether authorization servers on this machine and in private networks are permitted."""
+        """Two flags: servers on this machine, and servers in private networks, are permitted."""
         return self.private_issuers or self._is_local, self.private_issuers
 
     @property

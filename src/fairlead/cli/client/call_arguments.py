@@ -44,7 +44,7 @@ class CallArguments:
         it.
 
         Raises:
-            CommandError: A value cannot be converted to the type in the schema.
+            UsageError: A value cannot be converted to the type in the schema.
         """
         properties = schema.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
@@ -66,7 +66,7 @@ def parse(
     """Parse `key=value` arguments and the value of `--args`, whose keys they override.
 
     Raises:
-        CommandError: An argument is invalid.
+        UsageError: An argument is invalid, or a file that it names cannot be read.
     """
     values = {} if whole is None else _read_whole(whole)
     texts: dict[str, str] = {}

@@ -86,7 +86,7 @@ class Questions:
 
 
 def _missing(question: Question, given: Mapping[str, Any]) -> list[str]:
-    """Return the fields that need an answer; for a page to open, the user's consent is needed."""
+    """Return the fields that need an answer; an empty name means the consent to open a page."""
     if question.mode == "url":
         return [""]
     schema = question.schema or {}

@@ -126,7 +126,7 @@ def _connecting(
 
 
 def silence_warnings() -> None:
-    """Disable logging of warnings, which commands print themselves."""
+    """Keep logged warnings off stderr, because commands print them themselves."""
     logging.getLogger("fairlead").addHandler(logging.NullHandler())
 
 

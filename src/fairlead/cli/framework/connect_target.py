@@ -129,7 +129,8 @@ class ConnectTarget:
         """Return the headers that are sent with every request.
 
         Raises:
-            CommandError: A header or the token is invalid. The message does not contain its value.
+            UsageError: A header or the token is invalid, or both set `Authorization`. The message
+                contains no value.
         """
         found = read_headers(options.header)
         has_one = any(name.lower() == "authorization" for name in found)

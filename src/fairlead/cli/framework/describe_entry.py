@@ -16,7 +16,10 @@ Need = dict[str, Any]  # keys: kind, name, whether it is set, and the field in w
 
 
 def describe(found: FoundServer) -> dict[str, Any]:
-    """Describe an entry as labelled values in display order. Literal values are hidden."""
+    """Describe an entry as labelled values in display order.
+
+    Literal values in `env`, `headers` and logins are hidden, because they may be secrets.
+    """
     entry = found.entry
     facts: dict[str, Any]
     if isinstance(entry, MCPStdioServerConfig):

@@ -124,7 +124,7 @@ class ListenAddress:
         """Return the HTTP settings. An `auth_token` in `more` is used if the options set no token.
 
         Raises:
-            CommandError: Other machines could connect without a token.
+            UsageError: Other machines could connect without a token.
         """
         settings = HttpSettings(
             allowed_hosts=self.hosts,
@@ -146,7 +146,7 @@ class ListenAddress:
         """Return the store for sessions that survive a restart, if `--sessions` is set.
 
         Raises:
-            CommandError: The file cannot be used.
+            UsageError: The file cannot be used.
         """
         if self.sessions is None:
             return None
@@ -309,7 +309,7 @@ class ListenAddress:
 
 
 class ClientNeeds(NamedTuple):
-    """What a client of a server needs: a token, a login or nothing."""
+    """The requirements of a server for its clients: a token, a login or nothing."""
 
     has_token: bool = False
     has_login: bool = False
@@ -317,7 +317,7 @@ class ClientNeeds(NamedTuple):
 
     @classmethod
     def of(cls, settings: HttpSettings) -> "ClientNeeds":
-        """Return what the settings of a server require."""
+        """Return the requirements in the settings of a server."""
         auth: Any = settings.auth  # from a server, so it is a `ServerAuth`
         if auth is None:
             return cls(settings.auth_token is not None)

@@ -154,7 +154,7 @@ def _plan(
 
 
 def _observing(file: GatewayFile, token: str | None, *, recording: bool) -> Observability:
-    """Return the interceptors that observe traffic.
+    """Return the components that observe traffic, as the gateway file enables them.
 
     The hold desk adds no cost while no message is held.
     """

@@ -229,7 +229,7 @@ def _rules(path: str | None, entry: "MCPServerEntry") -> "list[RuleSet]":
 def target_of_options(
     options: Namespace, target: ConnectTarget
 ) -> "tuple[ServerTarget, MCPServerEntry]":
-    """Return the server target given on the command line, and a function for its current entry.
+    """Return the server target given on the command line, and its configuration entry.
 
     A configured server's variables are resolved again for each connection.
     """
@@ -283,7 +283,7 @@ def _require_url(target: ConnectTarget) -> None:
 
 
 def _show(line: str) -> None:
-    """Forward a line of the server's stderr unchanged, as if there were no proxy."""
+    """Forward a line of the server's stderr without a prefix, as if there were no proxy."""
     from ..framework.output import safe
 
     sys.stderr.write(f"{safe(line)}\n")

@@ -166,8 +166,8 @@ def _list_held(options: Namespace) -> int:
         target = f" {visible(one['target'])}" if one.get("target") else ""
         whom = f" of {visible(one['principal'])}" if one.get("principal") else ""
         print(
-            f"#{one['id']} {way} {visible(one['method'])}{target}: the {one['phase']}{whom}; "
-            f"{one['otherwise']} in {left:.0f} s"
+            f"#{one['id']} {way} {visible(one['method'])}{target}: {one['phase']}{whom} held; "
+            f"default action `{one['otherwise']}` in {left:.0f} s"
         )
         for text in (one.get("reason"), _shown(one)):
             if text:

@@ -91,7 +91,7 @@ class Screen:
         self._leave_out(wanted)
 
     async def settle(self, wanted: ChosenServers) -> None:
-        """Wait until every server is connected or has failed, for a limited time."""
+        """Wait briefly until all servers are connected or have failed, and print the state."""
         with contextlib.suppress(TimeoutError):
             async with timeouts.timeout(READY_LIMIT):
                 for member in list(self._gateway.members.values()):
@@ -142,7 +142,7 @@ class Screen:
             task.cancel()
 
     def changed(self, wanted: ChosenServers) -> None:
-        """Report changes to the configuration files."""
+        """Report servers that the changed configuration files leave out."""
         if not self._json:
             self._leave_out(wanted)
 

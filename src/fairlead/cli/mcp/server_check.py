@@ -36,7 +36,7 @@ __all__ = ["ALL_LIMIT", "CheckStep", "ServerCheck", "check_server", "check_serve
 
 LIMIT = 30.0  # seconds, unless the entry or the caller sets a limit
 ALL_LIMIT = 10  # seconds for all servers, including the time to stop unresponsive ones
-_SPARE = 0.5  # seconds of the limit for the start of this program and the output of the results
+_SPARE = 1.0  # seconds of the limit for the start of this program and the output of the results
 _REAP_TIME = 0.3  # seconds for killed processes to end
 _LAST_WORDS = 10  # lines of stderr
 

@@ -88,7 +88,7 @@ def _is_on_network(options: Namespace) -> bool:
     """Return True if the options select a network transport.
 
     Raises:
-        CommandError: Options contradict each other, or apply only to servers on the network.
+        UsageError: Options contradict each other, or apply only to servers on the network.
     """
     places = (options.http, options.ws, options.unix)
     named = any(place is not None for place in places)

@@ -32,7 +32,7 @@ _MAIN: Final = "from fairlead.cli.tap.tap_listener import main; main()"
 
 
 class TapFeed:
-    """Sends copies of forwarded bytes to a listener process that it starts."""
+    """Sender of copies of the forwarded bytes to a listener process, which it starts."""
 
     def __init__(self, about: dict[str, Any]) -> None:
         theirs, ours = os.pipe()

@@ -58,7 +58,7 @@ class CallMixin(ListMixin):
         return tools
 
     def learn_tools(self, tools: Iterable[Mapping[str, Any]]) -> None:
-        """Store the properties of tools that were not listed with `list_tools`."""
+        """Replace the stored properties of tools, such as output schemas, with those of `tools`."""
         self._known.forget()
         self._known.learn(tools)
 
@@ -276,7 +276,7 @@ class CallMixin(ListMixin):
         return await self._reconnector.run_until_closed(self._visits.finish(refusal, ask))
 
     async def _learn_headers(self) -> None:
-        """List the tools again after a call was rejected because of missing headers.
+        """List the tools after a call was rejected because of missing or wrong headers.
 
         The server did not execute the call.
         """

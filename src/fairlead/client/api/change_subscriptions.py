@@ -63,7 +63,7 @@ class SubscriptionMixin(ListMixin):
             await self.request("resources/unsubscribe", {"uri": uri})
 
     async def listen(self, *changes: WatchedChanges) -> None:
-        """Request notifications about list changes.
+        """Request notifications about changes of these lists, and of no others.
 
         Servers of the handshake era send them without a request.
         """
@@ -148,7 +148,7 @@ class SubscriptionMixin(ListMixin):
                 await self.request("resources/subscribe", {"uri": uri}, retry=False)
             # The error affects one resource, so the others are still restored.
             except RpcError as exc:
-                log.warning("no longer subscribed to %s: %s", uri, exc)
+                log.warning("the subscription to %s could not be restored: %s", uri, exc)
 
     async def _set_level(self, level: str, retry: bool | None = None) -> None:
         if has_capability(self._capabilities, "logging"):

@@ -16,7 +16,7 @@ class ListTooLarge(RemoteProtocolError):
 
 
 class ListBudget(Struct):
-    """Counts the pages, bytes and items of one list.
+    """Counter of the pages, bytes and items of one list.
 
     Raises (from all methods):
         ListTooLarge: The list exceeds a limit; the message names the list and the limit.

@@ -70,7 +70,7 @@ class ListMixin(RequestMixin):
         return await self._cache.get(method, params, lambda: self.request(method, params))
 
     async def _list(self, method: str, member: str, cache: bool) -> list[dict[str, Any]]:
-        """Return all items of a list that have a name."""
+        """Return all items of a list that have a name or a URI."""
         items: list[dict[str, Any]] = []
         async for page in self._items(method, member, dict[str, Any], cache):
             named = [item for item in page if _has_key(item)]

@@ -56,7 +56,7 @@ class RequestMixin:
                 visited first.
             RequestTimeout: No response came in time.
             ChannelClosed: The connection ended.
-            RetriesExhausted: The request timed out or lost its connection in all attempts.
+            RetriesExhausted: All attempts failed, for example with a timeout or a lost connection.
             LocalProtocolError: The request is not allowed in the current state.
         """
         if timeout is None:

@@ -180,7 +180,7 @@ class ResultCache:
 
 
 def _lifetime(result: Raw) -> float:
-    """Return the seconds for which a result may be cached; 0 for an `input_required` result."""
+    """Return the seconds for which a result may be cached; 0 if it requests input or has no TTL."""
     try:
         said = decode(result, CacheableResult)
     except msgspec.DecodeError:

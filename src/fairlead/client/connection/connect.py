@@ -1,4 +1,4 @@
-"""Opening a client's connection, with retries for servers of another era."""
+"""Opening a client's connection; if a server refuses an era, the other one is tried."""
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
@@ -66,7 +66,7 @@ class ConnectionAttempt(Generic[C]):
 
     @property
     def unreadable_output(self) -> tuple[str, ...]:
-        """The first lines that the server wrote that are not messages, redacted and escaped."""
+        """The first lines that the server wrote before its first message, redacted and escaped."""
         return () if self._client is None else self._client.transport.unreadable_output
 
     def __enter__(self) -> NoReturn:
@@ -140,7 +140,7 @@ class ConnectionAttempt(Generic[C]):
         return client
 
     def _died_of_it(self, exc: ChannelClosed) -> bool:
-        """Return True if a child process may have exited because of the probe."""
+        """Return True if a child process may have exited because of the first message."""
         free = self._client is not None and self._client.config.protocol_version == "auto"
         ours = self._server_key is not None and exc.exit_code is not None
         return free and ours and exc.delivered
@@ -169,7 +169,7 @@ class DeferredAttempt(ConnectionAttempt[C]):
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Return True if this error may come from a server that was updated to the stateless era."""
+    """Return True if the server refused the request, perhaps because it expects another era."""
     if isinstance(error, HttpError):
         return error.status < 500
     return isinstance(error, RpcError | RemoteProtocolError)
@@ -207,7 +207,7 @@ def _credentials_hint(exc: HttpError, url: str, has_authorization: bool) -> str:
 
 
 def _lost(exc: ChannelClosed, output: Sequence[str] = ()) -> ConnectFailed:
-    """Build the error for a connection that closed before the server answered, with its output."""
+    """Build the error for a connection that closed before the handshake was complete."""
     reason = exc.reason or "the connection closed"
     lost = ConnectFailed(
         f"Could not connect: {reason} before the handshake was complete",

@@ -21,7 +21,8 @@ async def find_endpoint(url: str) -> str | None:
 
     The requests contain no credentials.
     """
-    # A server may demand a token for every path: then only the last one, at the root, is likely.
+    # A server may demand a token for every path: then only the last candidate is likely, which is
+    # at the root.
     guarded: str | None = None
     try:
         async with timeouts.timeout(PROBE_TIMEOUT):
@@ -52,7 +53,7 @@ def _candidates(url: str) -> Iterator[str]:
 
 
 async def _serves_mcp(url: str) -> bool | None:
-    """Return None if the server demands a token, and does not say for which endpoint."""
+    """Return True if a URL serves MCP; None if it requires a token but names no endpoint."""
     from ...transport.http.client.http1.http_client import HttpClient
     from ...transport.http.client.http1.url import EndpointUrl
 

@@ -177,7 +177,7 @@ async def _still(
     agreement: Agreement,
     initialize: "asyncio.Future[Success]",
 ) -> Agreement:
-    """Return the stateless agreement, unless the server also accepts `initialize`.
+    """Return the stateless agreement, unless `initialize` has switched the server to a handshake.
 
     A server that accepted both requests is probed again. A stateless server need not answer
     `initialize` at all, so this function waits only briefly.
@@ -196,7 +196,7 @@ async def _still(
 async def _second(
     initialize: "asyncio.Future[Success]", discover: "asyncio.Future[EraVerdict]"
 ) -> Agreement:
-    """Return the result of `initialize`, unless a server without a handshake rejects it."""
+    """Return the agreement of `initialize`, or of the probe if a server has no handshake."""
     try:
         return judge_initialize(await initialize)
     except RpcError as exc:

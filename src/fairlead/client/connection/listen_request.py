@@ -18,7 +18,7 @@ __all__ = ["ACKNOWLEDGED", "CANCELLED", "ListenRequest", "WatchedChanges"]
 log = logging.getLogger("fairlead.client")
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-# Error for a server that ends a subscription without a result.
+# Sent by a server that ends a subscription without a result.
 CANCELLED = "notifications/cancelled"
 WatchedChanges: TypeAlias = Literal["tools", "prompts", "resources"]
 
@@ -104,7 +104,7 @@ class ListenRequest:
                 part.heard(method, named)
 
     def _plan(self, peer: Peer) -> list[tuple["_Part", dict[str, Any]]]:
-        """Return the requests that must be sent again, with their items."""
+        """Return the requests that are new or have other items than before, with their items."""
         new = dict.fromkeys(self.uris)
         held: list[tuple[_Part, list[str]]] = []
         for part in self._parts:
@@ -147,7 +147,7 @@ class ListenRequest:
 
 
 class _Part:
-    """An open request for some of the subscribed items."""
+    """A request for some of the subscribed items, which is reopened if the server ends it."""
 
     def __init__(self, delay: float, missed: Callable[[], None], changing: asyncio.Lock) -> None:
         self.wanted: dict[str, Any] = {}  # the items of the request; empty if no request is open
@@ -258,7 +258,7 @@ def _is_final(error: FairleadError, peer: Peer) -> bool:
     if isinstance(error, TransportError) and not refused:
         log.debug("a subscription was lost: %s", error)
         return False
-    log.warning("a subscription has ended: %s", error)
+    log.warning("a subscription has ended and is not reopened: %s", error)
     return True
 
 

@@ -33,7 +33,7 @@ class ReconnectableClient(Protocol):
 
 
 class Reconnector:
-    """Replaces a lost connection, once for all tasks that detected the loss.
+    """Replacement of a lost connection, once for all tasks that detected the loss.
 
     Each connection has a number. A task passes the number of the connection that failed, so tasks
     that detected the same loss share one replacement, and a late task never replaces a working

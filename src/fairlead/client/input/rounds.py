@@ -33,7 +33,7 @@ def is_input_required(result: Raw) -> bool:
 
 
 class ClientInputRounds(Struct):
-    """Repeats a request with the requested input until the server returns a complete result."""
+    """Repetition of a request with the requested input, until the server returns a final result."""
 
     answers: InputCallbacks
     limit: int = 20

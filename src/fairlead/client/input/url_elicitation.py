@@ -27,15 +27,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0  # seconds of the first and the longest p
 
 
 class UrlElicitations(Struct):
-    """Asks the user to visit pages, for all calls of a client."""
+    """Requests to the user to visit pages, for all calls of a client."""
 
     answers: InputCallbacks
     limit: int = 20  # rounds
     input_timeout: float = 600.0  # seconds
     # Pending questions to the user, by URL, because two calls may require the same page.
     _asking: dict[str, SharedTask[str]] = {}
-    # For each waiting request: the names of its pages, and an event that is set when a visit to one
-    # of the visits is complete.
+    # For each waiting request: the names of its pages, and an event that is set when the visit to
+    # one of them is complete.
     _waiting: list[tuple[set[str], asyncio.Event]] = []
 
     def completed(self, elicitation_id: Any) -> None:

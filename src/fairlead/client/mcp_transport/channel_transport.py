@@ -240,7 +240,7 @@ def with_headers(
 
 
 def not_connected(text: str = "Transport not connected") -> ChannelClosed:
-    """Build the error for sending on a transport that was not connected."""
+    """Build the error for sending on a transport that is not connected, or is closed."""
     error = ChannelClosed(delivered=False)
     error.args = (text,)
     return error

@@ -55,7 +55,9 @@ class StdioTransport(ChannelTransport):
         """
         entry = read_entry(entry)
         if not isinstance(entry, MCPStdioServerConfig):
-            raise ConfigError(f"a server of type {entry.type!r} is not a child process")
+            raise ConfigError(
+                f"a server of type {entry.type!r} is not a child process: expected type 'stdio'"
+            )
         self.entry = entry
         register_secrets(self, lambda: entry.env)
         self.on_stderr = on_stderr

@@ -97,8 +97,9 @@ class MCPTransport(ABC):
 
         Raises:
             RpcError: The server answered with an error.
-            RequestTimeout: No response came in time. An aborted request raises its signal's reason
-                instead. ChannelClosed: The connection ended.
+            RequestTimeout: No response came in time.
+            ChannelClosed: The connection ended.
+            BaseException: The signal aborted the request; this is its reason.
         """
 
     @abstractmethod

@@ -59,7 +59,10 @@ class HttpTransport(ChannelTransport):
     ) -> None:
         entry = read_entry(entry)
         if not isinstance(entry, MCPHttpServerConfig | MCPSseServerConfig):
-            raise ConfigError(f"a server of type {entry.type!r} is not reached over HTTP")
+            raise ConfigError(
+                f"a server of type {entry.type!r} is not reached over HTTP: "
+                "expected type 'http' or 'sse'"
+            )
         self.entry = entry
         register_secrets(self, lambda: (entry.headers, secrets_of_url(entry.url)))
         self.param_headers_of: Callable[[str], tuple[ParamHeader, ...]] | None = None
@@ -158,7 +161,9 @@ class WebSocketTransport(ChannelTransport):
     ) -> None:
         entry = read_entry(entry)
         if not isinstance(entry, MCPWebSocketServerConfig):
-            raise ConfigError(f"a server of type {entry.type!r} is not reached over WebSocket")
+            raise ConfigError(
+                f"a server of type {entry.type!r} is not reached over WebSocket: expected type 'ws'"
+            )
         self.entry = entry
         register_secrets(self, lambda: (entry.headers, secrets_of_url(entry.url)))
         self._ssl = ssl

@@ -190,7 +190,10 @@ _NOT_OURS = "not a Fairlead configuration file: other programs' files are never 
 
 
 def shortest_form(entry: MCPServerEntry | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an entry without those that have their default value."""
+    """Return the type of an entry and the fields that differ from their defaults.
+
+    A mapping is returned unchanged, as a copy.
+    """
     if isinstance(entry, Mapping):
         return dict(entry)
     usual = {

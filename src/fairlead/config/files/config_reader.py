@@ -71,7 +71,7 @@ def stamp_of(path: str) -> FileStamp:
 
 
 class ConfigReader:
-    """Reads the files for one discovery: parses each file once and collects problems."""
+    """Reader of the files for one discovery, which parses each file once and collects problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -102,7 +102,7 @@ class ConfigReader:
         return self._contents[path]
 
     def names_in(self, folder: str) -> list[str]:
-        """Return the sorted names in a folder; empty if the folder does not exist."""
+        """Return the sorted names in a folder; empty if it does not exist or cannot be read."""
         self.folders.append(folder)
         try:
             return sorted(os.listdir(folder))

@@ -24,7 +24,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     released when its process ends.
 
     Raises:
-        OSError: Another process held the lock for too long.
+        OSError: The folder cannot be opened, or another process held the lock for too long.
     """
     # Windows has no `flock`, so concurrent changes are not prevented there.
     if sys.platform == "win32":

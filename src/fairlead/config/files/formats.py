@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from base64 import b64encode
+from collections import Counter
 from datetime import date, time
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -63,8 +64,8 @@ def parse(
     an error message can contain the position of a date that is not allowed.
 
     Raises:
-        ConfigError: The text is invalid, is not a map or has a duplicate key. The error has the
-            line.
+        ConfigError: The text is invalid, is not a map, has a duplicate key or exceeds a limit. The
+            error has the line, if it is known.
     """
     kind = format or format_of(path)
     text = _decode(path, content)
@@ -104,7 +105,7 @@ def _plain(path: str, value: Any, strict: bool, depth: int = 0) -> Any:
 
     Raises:
         ConfigError: The value is nested more deeply than any real configuration, contains itself,
-            or is binary or a set in a strict file.
+            is too large a number, or is binary or a set in a strict file.
     """
     if depth > CONFIG_DEPTH.value:
         CONFIG_DEPTH.hit()
@@ -147,19 +148,21 @@ def _read_json(path: str, text: str, strict: bool) -> tuple[Any, str]:
 
 
 def _values(path: str, text: str, strict: bool) -> Any:
-    repeated = False
+    repeated: str | None = None
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal repeated
         made = dict(pairs)
-        repeated = repeated or len(made) < len(pairs)
+        if repeated is None and len(made) < len(pairs):
+            repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
         return made
 
     values = json.loads(text, object_pairs_hook=members if strict else None)
-    if repeated:
+    if repeated is not None:
         reject_duplicate_keys(path, nodes_of_json(text))
         # Raised without a position, because YAML cannot express some JSON, such as very long keys.
-        raise ConfigError("duplicate key: remove or rename one of them", path=path)
+        reason = f"duplicate key {repeated[:100]!r}: remove or rename one of them"
+        raise ConfigError(reason, path=path)
     return values
 
 

@@ -69,7 +69,7 @@ def named_items(key: str, found: Any) -> Iterable[tuple[str, Any]]:
             (str(raw["name"]) if isinstance(raw, dict) and raw.get("name") else f"{key}[{n}]", raw)
             for n, raw in enumerate(found)
         ]
-    # An invalid item is returned as an entry, so that the reader reports it.
+    # A value of another type is returned as an entry, so that the reader reports it.
     return [(key, found)]
 
 

@@ -38,7 +38,8 @@ def normalize_entry(
     """Convert an entry that uses field names known from any host program.
 
     Raises:
-        ConfigError: The entry is invalid. The message does not contain its values.
+        ConfigError: The entry is invalid. The message contains none of its values, except an
+            unknown `type`.
     """
     notes: list[str] = []
     raw = _flat(raw)

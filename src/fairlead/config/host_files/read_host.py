@@ -41,7 +41,7 @@ def find_servers(host: Host, machine: HostPaths, files: ConfigReader) -> Iterato
         document = files.document(place.path)
         if document is None:
             continue
-        # The switches are in additional files, which are read only if the host has servers.
+        # The switches are in additional files, which are read only if the host has any file.
         if why_off is None and host.switches is not None:
             why_off = host.switches(machine, files)
         yield from _in_document(host, machine, files, document, place, why_off)

@@ -19,7 +19,7 @@ __all__ = ["CODE", "project_keys", "switches"]
 
 def places(machine: HostPaths, files: ConfigReader) -> Iterable[ConfigLocation]:
     own = _own_file(machine)
-    # The file is listed twice, because its section for this project takes precedence over others.
+    # Listed twice, because its section for this project precedes its servers for all projects.
     return [
         ConfigLocation(_system(machine, "managed-mcp.json"), "managed"),
         ConfigLocation(own, "local"),

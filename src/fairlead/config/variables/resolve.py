@@ -36,8 +36,8 @@ A = TypeVar("A")
 class Resolved(Struct, frozen=True):
     """A resolved entry, with its unset variables and warnings.
 
-    `replaced` maps each value in `env` or `headers` that was the name of an environment variable,
-    such as `env.KEY`, to the name of the variable.
+    `replaced` maps the place of each value in `env` or `headers` that was the name of an
+    environment variable, such as `env.KEY`, to the name of the variable.
     """
 
     entry: MCPServerEntry
@@ -66,7 +66,8 @@ def resolve(
     Raises:
         NotApproved: The entry comes from a project file and is not approved.
         MissingInput: An input has no value.
-        ConfigError: The entry is invalid for its host program too, or a file cannot be read.
+        ConfigError: A variable or a file has no value, the approval does not cover a file, or a
+            header contains a line break.
     """
     (trust or Trust()).require(found)
     work = _Work(found, os.environ if env is None else env, inputs)

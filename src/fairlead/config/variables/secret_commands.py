@@ -1,4 +1,4 @@
-"""Commands in entries that print secrets: run once, with a time limit.
+"""Commands in entries that print secrets, run with a time limit.
 
 Callers must check that the entry is approved, as `resolve` does.
 """

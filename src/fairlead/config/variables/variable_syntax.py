@@ -103,7 +103,8 @@ def substitute(text: str, dialect: str, scope: VariableScope, field: str = "") -
 
     Raises:
         MissingInput: An input has no value.
-        ConfigError: The text is invalid for its host program too.
+        ConfigError: The host program requires an unset variable, a variable has a value only inside
+            an editor, or a file cannot be read.
     """
     rules = DIALECTS[dialect]
     if rules.pattern is None or (rules.fields is not None and field not in rules.fields):

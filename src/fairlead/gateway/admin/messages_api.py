@@ -23,7 +23,7 @@ __all__ = ["message_routes"]
 
 T = TypeVar("T")
 
-MAX_WAIT: Final = 60.0  # seconds to wait for new messages at most
+MAX_WAIT: Final = 60.0  # maximum number of seconds to wait for new messages
 PAGE: Final = 100  # default number of messages in one response
 MOST: Final = 1000  # maximum number of messages in one response
 
@@ -43,7 +43,7 @@ class _Start(Struct, forbid_unknown_fields=True):
 
 
 async def read_journal(journal: Journal, request: PageRequest) -> Any:
-    """Return the records after `?after=ID`. `&wait=SECONDS` waits until a record arrives."""
+    """Return the records after `?after=ID`. With `&wait=SECONDS`, wait up to that long for one."""
     query = request.query
     after = number_of(query.get("after", "0"))
     try:

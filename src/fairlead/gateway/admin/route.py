@@ -102,7 +102,7 @@ class Route:
 
 
 def number_of(text: str) -> int:
-    """Parse a number. Raises `BadRequest` for any other text."""
+    """Parse a number of up to 15 digits. Raises `BadRequest` for any other text."""
     # `isdigit` alone accepts characters such as '²', which `int` refuses.
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise BadRequest(f"{text[:50]!r} is not a number")

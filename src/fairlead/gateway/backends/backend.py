@@ -78,7 +78,10 @@ class Member(Struct, eq=False):
         self.listed.set()
 
     def begins(self) -> None:
-        """Handle the start of a server. Calls wait for its lists unless a replica is connected."""
+        """Handle the start of a server.
+
+        Calls wait for its lists, unless the lists are known or a replica is connected.
+        """
         if not self.known and self.replicas.none_connected:
             self.introduced.clear()
 

@@ -146,7 +146,7 @@ class ListComparison(Struct, eq=False):
     def variant(self, upstream: Upstream, caller: Caller, session: ClientSession | None) -> int:
         """Return the number of the variant that a client sees."""
         if caller.stateless:
-            # The calls of clients that look alike may have changed the lists in their process.
+            # Clients with the same properties may share a process, whose lists their calls change.
             connection = upstream.pool.handshake_connection(caller)
         else:
             connection = None if session is None else session.connection
@@ -326,7 +326,8 @@ class ListComparison(Struct, eq=False):
 def _failed(upstream: Upstream, key: VariantKey, error: Exception) -> None:
     """Record a failed comparison, so that further list requests do not repeat it."""
     log.info("%s: comparing the lists failed: %s", upstream.name, error)
-    if not isinstance(error, LocalResourceError | ServerBusy):  # these pass without a new version
+    # The other errors are temporary: the next list request compares the lists again.
+    if not isinstance(error, LocalResourceError | ServerBusy):
         known = upstream.variants.of_key(key) or DEFAULT_VARIANT
         upstream.variants.assign(key, known, upstream.lists.version, failed=True)
 

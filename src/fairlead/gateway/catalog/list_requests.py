@@ -68,7 +68,7 @@ class MergedLists(Struct, eq=False):
                     await listed.wait()
 
     def _relisted(self, client: ConnectedClient | None) -> list[asyncio.Event]:
-        """Return events that are set once the changed lists of the client are read.""" ""
+        """Return events that are set once the changed lists of the client are read."""
         sessions = () if client is None else client.sessions.values()
         events = (self.comparison.relisted(session.connection) for session in sessions)
         return [event for event in events if event is not None]

@@ -59,7 +59,10 @@ LookUp = Callable[[str, View], Target | None]
 
 
 class Router:
-    """Lookup of the server that owns an item. All methods raise `RpcError` if no server has it."""
+    """Lookup of the server that owns an item, which waits for servers that are starting.
+
+    Except for `expect_tool`, the lookups raise `RpcError` if no server has the item.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,11 @@ class Router:
         return await self._named(self._catalog.prompt, ListKind.PROMPTS, exchange)
 
     async def expect_tool(self, name: str, caller: Caller) -> None:
-        """Wait for the server that may have a tool, if it is starting."""
+        """Wait for the server that may have a tool, if it is starting.
+
+        Raises:
+            RpcError: The server takes too long to start.
+        """
         await self._found(self._catalog.tool, name, caller)
 
     async def resource(self, exchange: Exchange) -> Member:

@@ -36,7 +36,7 @@ _MOST: Final = 3  # maximum number of suggested names
 
 
 class UnknownItems(Struct, eq=False):
-    """Errors with the closest name that the client sees, and with the list that contains all names.
+    """Errors with the closest names that the client sees, or the list that contains all names.
 
     `clients` are the clients of the merged endpoint. Without `suggests`, no name is suggested,
     because interceptors may hide items.

@@ -87,7 +87,7 @@ class SearchTools:
     def _visible(
         self, exchange: Exchange, view: View, found: list[SearchMatch]
     ) -> list[SearchMatch]:
-        """Return the matches with the descriptions that interceptors leave in a list."""
+        """Return the matches that interceptors do not omit, with the descriptions that they set."""
         if not self._shown:
             return found
         visible = []

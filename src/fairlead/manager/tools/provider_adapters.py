@@ -1,7 +1,7 @@
 """Tools in model providers' formats: schemas and dispatch, without the providers' libraries.
 
 Tool calls may be dicts or objects from the packages `openai` and `anthropic`. The `source` of a
-tool is a manager, a client, or a function that returns the tool with a name.
+tool is a manager, a client, or a function that returns the tool with a given name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ def to_anthropic(tools: Iterable[AnyTool]) -> list[dict[str, Any]]:
 
 
 async def run_openai(source: ToolLookup, call: Any) -> dict[str, Any]:
-    """Run a tool call from a chat completion and return the message with its result.
+    """Run a tool call from a chat completion and return the `tool` message with its result.
 
     A message with the role `tool` can only contain text, so images and audio are named in it;
     `run_openai_messages` also returns them.

@@ -110,7 +110,7 @@ class MCPTool:
 
     @property
     def path(self) -> str:
-        """The origin for display: `mcp:<server> via <program>`."""
+        """The origin for display: `mcp:<server> via <program>`, or `mcp:<tool>`."""
         via = self._provider[1]
         server = self.mcp_server_name
         return f"mcp:{server} via {via}" if via else f"mcp:{self.mcp_tool_name}"
@@ -137,7 +137,7 @@ class MCPTool:
 
 
 def _problem(exc: Exception, server: str) -> str:
-    """Return the message of a failure without the prefix `MCP error`, which every failure has."""
+    """Return the message of a failure, without the prefix that `result_from_error` adds."""
     if isinstance(exc, RpcError) and not isinstance(exc, InputNotGiven):
         return f"{exc.message} (code {exc.code})"
     return named_error(server, exc) if isinstance(exc, TransportError) else str(exc)

@@ -21,7 +21,7 @@ ToolLookup: TypeAlias = Callable[[str], MCPTool | None] | ToolOwner | MCPClient
 
 
 def find_tool(source: ToolLookup, name: str) -> MCPTool | None:
-    """Return the tool with this name. For a client, the server decides whether it exists.
+    """Return the tool with this name, or None. For a client, the server decides if it exists.
 
     Raises:
         TypeError: The source is neither a manager, nor a client, nor a function.
@@ -36,7 +36,7 @@ def find_tool(source: ToolLookup, name: str) -> MCPTool | None:
 
 
 def tool_of_client(client: MCPClient, definition: Mapping[str, Any]) -> MCPTool:
-    """Return a tool of the server of a client, under its own name."""
+    """Return a tool of a client's server; its name is not changed."""
 
     async def call(_: str, tool: str, arguments: Mapping[str, Any], **options: Any) -> Any:
         return await client.call_tool(tool, arguments, **options)

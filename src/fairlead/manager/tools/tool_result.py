@@ -73,13 +73,13 @@ def result_from_error(problem: str, **about: Any) -> ToolResult:
 
 
 def named_error(name: str, error: BaseException) -> str:
-    """Return the message of an error, which names the server of this name."""
+    """Return the message of an error; the name of the server is added if it is missing."""
     text = str(error)
     return text if f'"{name}"' in text else f'server "{name}": {text}'
 
 
 def _as_error(result: Mapping[str, Any], blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks with `MCP error: ` inserted at the start of the first text."""
+    """Return the blocks of a failed result, with `MCP error: ` at the start of the first text."""
     error = tool_error(result)
     if error is not None and len(blocks) == 1:
         said = {"type": "text", "text": f"{ERROR_PREFIX}{error.message}"}

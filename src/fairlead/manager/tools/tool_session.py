@@ -104,7 +104,7 @@ class ToolSession:
             for name in bound:
                 self.registry.remove(name)
         except Exception:  # the registry is the host's code and may raise any exception
-            log.exception("the tools could not be unbound")
+            log.exception("the tools could not be unbound; some remain in the registry")
         if self.mcp_manager is not None and self._owned:
             await self.mcp_manager.close()
 
@@ -115,7 +115,7 @@ class ToolSession:
         await self.close()
 
     def _changed(self, tools: list[MCPTool]) -> None:
-        """Bind the new tools of a server that connected late or changed its list."""
+        """Replace the bound tools, because a server connected late or changed its list."""
         if self._binding is not None:
             self._binding.cancel()  # cancels the task in progress, because it binds outdated tools
         self._binding = asyncio.get_running_loop().create_task(self._rebind(tools))

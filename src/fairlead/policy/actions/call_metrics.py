@@ -17,7 +17,7 @@ _NAMED = ("tools/call", "prompts/get")
 
 
 class Measuring(SyncInterceptor):
-    """Counts requests in both directions. Put this action first, or directly after the journal."""
+    """Counter of requests in both directions. Put it first, or directly after the journal."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

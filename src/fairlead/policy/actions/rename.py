@@ -9,6 +9,7 @@ from ...protocol.envelope import Direction
 from ...protocol.json_edit import encoded, items_of, members_of, string_of
 from ...protocol.targets.name_forms import normalize_name
 from ...wire.error_codes import INVALID_PARAMS
+from ...wire.quote_text import quoted
 from ..edit_message import members_of_params, with_params
 from .block import blocked_error
 
@@ -34,7 +35,9 @@ class Rename(InterceptorBase):
             ValueError: Two items have the same new name.
         """
         if len(set(names.values())) < len(names):
-            raise ValueError("two items in `names` have the same new name")
+            given = list(names.values())
+            same = next(name for name in given if given.count(name) > 1)
+            raise ValueError(f"two items in `names` have the same new name {quoted(same)}")
         self._names = dict(names)
         self._back = {new: old for old, new in names.items()}
         # A server may accept another spelling of an old name, so all spellings are refused.

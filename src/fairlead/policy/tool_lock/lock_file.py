@@ -110,7 +110,8 @@ def read_lock(path: str | os.PathLike[str]) -> ToolLockData:
     """Read and verify a lock file.
 
     Raises:
-        ConfigError: The file is missing, is not a lock file, or was edited by hand.
+        ConfigError: The file is missing, is not a lock file of this version, or has a digest that
+            does not match its definition.
     """
     name = os.fspath(path)
     try:

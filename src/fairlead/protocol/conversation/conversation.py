@@ -197,7 +197,7 @@ class Conversation:
             return RequestRejected(failure(request.id, exc.code, exc.message))
         again = self.agreement is not None
         owed = tuple(self._owed)
-        if again:  # set by a bridge that connects several clients to this server, one after another
+        if again:  # a bridge connects several clients to this server, one after another
             self._owed.clear()
             self.log_level = None
         revision = negotiate_revision(params.protocol_version)
@@ -434,7 +434,7 @@ class Conversation:
 
     @property
     def accepts_batches(self) -> bool:
-        """Return True if batches are accepted: a server's revision must support them."""
+        """True if batches are accepted: by clients always, by servers if the revision has them."""
         if self.role is ConversationRole.CLIENT:
             return True
         return self.peer is not None and self.peer.revision.batches

@@ -193,8 +193,8 @@ def normalize_uri(uri: str) -> str:
 
     Escapes are decoded, also nested ones; `..`, `.`, double slashes and backslashes are resolved;
     scheme and host are in lower case, without user, default port and a local host of `file:`; names
-    are folded as in `normalize_name`. Query and fragment are kept. A URI that is too long, or
-    escaped too often, is returned unchanged.
+    are folded as in `normalize_name`. Query and fragment are kept. A URI that is too long,
+    is escaped too often or has a malformed host is returned unchanged.
     """
     if len(uri) <= _CACHED:
         return _normal_uri(uri)
@@ -202,7 +202,10 @@ def normalize_uri(uri: str) -> str:
 
 
 def uri_forms(uri: str) -> tuple[str, ...] | None:
-    """Return the forms of a URI, starting with the URI as sent; None if there are too many."""
+    """Return the forms of a URI, starting with the URI as sent; None if it is unclear.
+
+    A URI is unclear if it is too long, has too many forms or has a malformed host.
+    """
     return _short_uri_forms(uri) if len(uri) <= _CACHED else _all_forms(uri)
 
 

@@ -44,7 +44,8 @@ class UriTemplate:
     """Parsed URI template.
 
     Raises (when created):
-        ValueError: The text is not a template, or needs level 4.
+        ValueError: The text is not a template, needs level 4, or exceeds a limit, or its variables
+            are not separated by delimiters.
     """
 
     def __init__(self, text: str) -> None:

@@ -181,8 +181,8 @@ class StableIds:
     def content(entry: TapeEntry) -> int:
         """Return a hash of a message that does not depend on its ids and tokens.
 
-        Long results are not decoded. If two long results differ only in tokens, their hashes
-        differ, but a later comparison of the messages finds them equal.
+        Results are not decoded. If two results differ only in tokens, their hashes differ, but a
+        later comparison of the messages finds them equal.
         """
         members = read_json(entry.message, dict[str, Raw], None)
         if members is None:

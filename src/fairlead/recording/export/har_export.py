@@ -34,7 +34,7 @@ def _entries(info: TapeInfo, entries: Iterable[TapeEntry]) -> Iterator[dict[str,
         if isinstance(known, dict):
             headers[entry.session] = known
             if len(headers) > SESSIONS:
-                # Each stateless request has its own session, so their number must be limited.
+                # Each stateless request is a session, so only the latest sessions are remembered.
                 del headers[next(iter(headers))]
         method = str(message.method)
         if message.method is None:

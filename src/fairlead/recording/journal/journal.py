@@ -24,7 +24,7 @@ from .tool_error import is_tool_error
 
 __all__ = ["Journal", "JournalReader"]
 
-MAX_NAMES: Final = 1000  # maximum number of different names that are kept
+MAX_NAMES: Final = 1000  # maximum number of redacted names that are cached
 SHOWN: Final = 500  # maximum length of a stored text in characters, counted after redaction
 LOOKED_AT: Final = 4096  # number of characters at the start of a text that are searched for secrets
 MAX_READERS: Final = JOURNAL_READERS.value
@@ -106,7 +106,7 @@ class Journal:
         return entry
 
     def keep(self, entry: PendingEntry) -> None:
-        """Register an exchange whose target, if any, is named in its params."""
+        """Register an exchange whose target, if any, is part of its params."""
         size = len(entry.params)
         if size > self._unbounded or len(entry.method) > SHOWN or type(entry.request_id) is not int:
             self._bound(entry)
@@ -221,7 +221,7 @@ class Journal:
     def leave(self, reader: "JournalReader") -> None:
         self._readers.discard(reader)
 
-    # Inside
+    # Private
 
     def _publish(self, entry: PendingEntry) -> None:
         if self._readers:
@@ -293,7 +293,7 @@ class Journal:
         self._bytes -= OVERHEAD + len(entry.params) + len(entry.result)
         self.dropped += 1
         if len(self._open) >= self._max_entries:
-            # The caller that registered the oldest open entry never called `end`.
+            # Dropped, because the caller of the oldest open entry has probably forgotten `end`.
             del self._open[next(iter(self._open))]
 
 

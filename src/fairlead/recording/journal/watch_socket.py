@@ -40,9 +40,9 @@ __all__ = [
 LONGEST: Final = 90
 BEAT: Final = 15.0  # seconds after which an empty line is sent to show that the process is alive
 _SHORT: Final = "fairlead-"  # prefix of the folder that is used if the normal path is too long
-LAST_WORDS: Final = 1.0  # seconds for sending queued records when the socket closes
+LAST_WORDS: Final = 1.0  # seconds for late watchers and queued records before the socket closes
 LOOK_INTERVAL: Final = 0.02  # seconds between looks for a watcher that is about to connect
-LINE_LIMIT: Final = 4 << 20  # bytes of one line at most
+LINE_LIMIT: Final = 4 << 20  # maximum length of a line, in bytes
 
 
 class WatchHello(Struct, omit_defaults=True):
@@ -65,7 +65,7 @@ def watch_folder(machine: HostPaths | None = None, *, make: bool = True) -> Path
     only.
 
     Raises:
-        ConfigError: The folder belongs to another user.
+        ConfigError: The folder belongs to another user, or is a link.
     """
     machine = machine or local_host_paths()
     runtime = machine.variable("XDG_RUNTIME_DIR")
@@ -152,7 +152,7 @@ async def announce_journal(
 
 
 async def _let_watchers_connect(place: Path, names: set[str]) -> None:
-    """Wait for watchers that look for this process: it may have started just now."""
+    """Wait for watchers that look for this process, which may have started only just now."""
     with contextlib.suppress(TimeoutError):
         async with timeouts.timeout(LAST_WORDS):
             # The watcher is another process, so no event can be awaited.
@@ -180,7 +180,7 @@ async def _speak(
     said: set[int] = set()
     for record in journal.records():
         if record.state != "pending":
-            # An exchange that ends now is also queued, so it must not be sent here.
+            # An exchange that ended after `follow` is queued too, and must not be sent twice.
             said.add(record.id)
         writer.write(to_json(record) + b"\n")
         await writer.drain()

@@ -23,7 +23,7 @@ log = logging.getLogger("fairlead.gateway")
 
 
 class CuePlayer:
-    """Plays the recorded steps of a call to one client."""
+    """Player of the recorded steps of a call for one client."""
 
     def __init__(
         self,

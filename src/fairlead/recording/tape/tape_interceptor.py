@@ -249,7 +249,7 @@ class _Asked(Struct, eq=False):
 
 
 class _OneWay(SyncInterceptor):
-    """Records the messages in one direction, and their responses."""
+    """Interceptor that records the messages in one direction, and their responses."""
 
     def __init__(self, recorder: Recorder, direction: Direction) -> None:
         self._recorder = recorder

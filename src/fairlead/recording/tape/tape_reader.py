@@ -18,9 +18,9 @@ from .tape_files import number_of_part, parts_of
 
 __all__ = ["LineIndex", "LineLocation", "TapeReader", "decode_entry", "read_page", "read_tape"]
 
-MAX_LINE: Final = 64 << 20  # bytes of one line at most
+MAX_LINE: Final = 64 << 20  # maximum length of a line, in bytes
 MAX_ABOUT: Final = 1 << 20  # maximum size of a companion file, in bytes
-BUFFER: Final = 256 << 10  # bytes that are read at once
+BUFFER: Final = 256 << 10  # size of the read buffer, in bytes
 # Maximum size of a page in bytes; a single larger entry is still returned.
 MOST_BYTES: Final = 8 << 20
 
@@ -142,7 +142,7 @@ class TapeReader:
 
 
 class LineIndex:
-    """Index of a tape's lines, with which a line can be read again by its number.
+    """Index of a tape's lines, for reading a line again by its number.
 
     The files stay open, so that they can be read after they were renamed or deleted. Locations are
     stored in arrays of numbers, because a tape may have millions of lines.

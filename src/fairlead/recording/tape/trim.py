@@ -88,7 +88,7 @@ def trim(
     entries.
 
     Raises:
-        ConfigError: The tape is being recorded, or no entry is selected.
+        ConfigError: The tape or the target is being recorded, or no entry is selected.
         FileExistsError: The target exists and `overwrite` is not set.
         OSError: The target cannot be written.
     """

@@ -32,7 +32,7 @@ __all__ = ["BridgedInputRounds", "kind_of", "requests_input"]
 MAX_ROUNDS: Final = 20  # maximum number of rounds of questions for one call
 # seconds of the first and the longest pause before a retry without input
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-PATIENCE: Final = 600.0  # maximum seconds of retries while the user visits a page
+PATIENCE: Final = 600.0  # maximum seconds of pauses before retries without input
 
 
 class _Kind(Struct, rename="camel"):
@@ -45,7 +45,7 @@ class _Wanted(Struct, rename="camel"):
 
 
 def kind_of(result: Raw) -> str:
-    """Return the `resultType` of a result: `complete`, `input_required` or an unknown type."""
+    """Return the `resultType` of a result; `malformed` if it is not a string."""
     # Most results have no `resultType`, and searching the bytes is cheaper than decoding.
     if b'"resultType"' not in bytes(result):
         return "complete"

@@ -82,7 +82,8 @@ class ParkedCall:
         """Send a request of the server to the client in the next round and wait for the response.
 
         Raises:
-            RpcError: The client did not declare the capability, or too many calls are parked.
+            RpcError: The client did not declare the capability or did not continue the call, or too
+                many calls are parked.
         """
         method, caller = exchange.method, self.call.exchange.caller
         capability = needed_capability(method, string_of(_params(exchange).get("mode")))

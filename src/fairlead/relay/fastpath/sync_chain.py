@@ -4,9 +4,9 @@ A `SyncInterceptor` has a plain function for each direction, so it needs no coro
 interceptor whose method `passes` returns True is skipped for that request. If a request needs any
 other interceptor, or cannot be forwarded at once, it continues in a task.
 
-An earlier version also stepped coroutine interceptors without a task; it was hard to follow.
-With three empty interceptors, the throughput was 1.24 times as high for one call at a time, and
-1.6 times for 64 in flight; a `SyncInterceptor` gained nothing. Use a `SyncInterceptor` where speed
+Coroutine interceptors run in a task. An earlier version stepped them without one, which
+raised the throughput with three empty interceptors 1.24 times for one call at a time and 1.6 times
+for 64 concurrent calls, but its code was hard to follow. Use a `SyncInterceptor` where speed
 matters.
 """
 

@@ -469,4 +469,4 @@ class _ForwardedCall:
 
 
 def _ignore_outcome(outcome: ForwardOutcome) -> None:
-    """Drop the outcome of a call whose client has disconnected."""
+    """Drop the outcome of a cancelled call."""

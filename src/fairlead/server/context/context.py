@@ -190,7 +190,7 @@ class Context:
     def cancelled(self) -> bool:
         """Return True if the call was cancelled or has timed out.
 
-        Synchronous handlers cannot be interrupted and should call this from time to time.
+        Synchronous handlers cannot be interrupted and should read this from time to time.
         """
         return self._over or (self._task is not None and self._task.cancelling() > 0)
 
@@ -298,10 +298,13 @@ class Context:
         return form.read(await self._ask("elicitation/create", params, "elicitation.form", key))
 
     async def elicit_url(self, message: str, url: str, *, key: str | None = None) -> str:
-        """Send the user to a page, for data that must not pass through the client. Return the
+        """Ask the user to open a page, for data that must not pass through the client. Return the
         action.
 
         "accept" means that the user agreed to open the page, not that they completed it.
+
+        Raises:
+            CannotAsk: The client did not declare `elicitation.url`.
         """
         import secrets
 
@@ -327,6 +330,10 @@ class Context:
 
         A string is one message of the user; `options` are parameters as on the wire, such as
         `systemPrompt`.
+
+        Raises:
+            CannotAsk: The client did not declare `sampling`, or `sampling.tools` for tools.
+            TypeError: An option is unknown.
         """
         require_known(options, ("max_tokens", *_SAMPLING), lazy_hints(_HINTS, "SAMPLE_KEYWORDS"))
         if isinstance(messages, str):
@@ -337,7 +344,12 @@ class Context:
         return _object(answer, "sampling")
 
     async def roots(self, *, key: str | None = None) -> list[dict[str, Any]]:
-        """Return the folders that the client wants the server to work in."""
+        """Return the folders that the client wants the server to work in.
+
+        Raises:
+            CannotAsk: The client did not declare `roots`.
+            RpcError: -32602, the response is malformed.
+        """
         answer = _object(await self._ask("roots/list", {}, "roots", key), "roots")
         found = answer.get("roots")
         if not isinstance(found, list):
@@ -454,7 +466,7 @@ class Context:
 
 
 class InputRoundEnded(BaseException):
-    """Raised in a synchronous handler when the round ends. Not an `Exception`; do not catch it."""
+    """Raised by `Context.wait` when the call is over. Not an `Exception`; do not catch it."""
 
 
 def _is_in_loop() -> bool:

@@ -54,7 +54,8 @@ class ElicitationForm:
     choices, or a JSON Schema.
 
     Raises:
-        TypeError: The type cannot be a form, because the specification allows only flat forms.
+        TypeError: The type cannot be a form, because the specification allows only flat forms; or
+            the JSON Schema is invalid.
     """
 
     def __init__(self, kind: Any) -> None:

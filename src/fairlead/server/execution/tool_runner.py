@@ -81,7 +81,8 @@ class ToolRunner:
         """Call a tool. Errors of the tool become a result with `isError`, for the model to read.
 
         Raises:
-            RpcError: -32602, `arguments` is not an object.
+            RpcError: `arguments` is not an object, the client lacks a capability that the tool
+                needs, or the tool raised this error.
         """
         context = self.context(exchange) if entry.wants_context else None
         try:
@@ -211,7 +212,7 @@ class ToolRunner:
         task.cancel()
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
-        """Cancel a tool that ignored its timeout again, so that its caller gets a response."""
+        """Cancel a tool again if it ignored the first cancellation, to answer its caller."""
         self._stubborn.add(task)
         task.uncancel()  # `_watched` treats the two cancellations as one.
         task.cancel()

@@ -26,11 +26,11 @@ class _Job(Struct, eq=False):
 
 
 class WorkerThreads:
-    """At most `limit` daemon threads, started on demand.
+    """Daemon threads, started on demand: at most `limit`, and replacements for abandoned ones.
 
     A thread cannot be stopped. If a function continues after its caller was cancelled, its thread
-    is abandoned and may be replaced, up to `limit` times. An executor is not used, because the
-    interpreter joins its threads at exit and one stuck function would keep the process alive.
+    is abandoned. At most `limit` abandoned threads are replaced. An executor is not used, because
+    the interpreter joins its threads at exit and one stuck function would keep the process alive.
     """
 
     def __init__(self, limit: int = 32, queue: int = 1024) -> None:
@@ -57,8 +57,8 @@ class WorkerThreads:
         """Run a function in a thread. Cancelling abandons it; its thread is reused when it returns.
 
         Raises:
-            MCPToolError: RATE_LIMITED, too many functions are waiting, or every thread is
-                abandoned.
+            MCPToolError: RATE_LIMITED, too many functions are waiting or abandoned, or no thread
+                can be started.
         """
         if self._busy >= self._limit + self._queue_limit or self._abandoned >= 2 * self._limit:
             raise self._overloaded()

@@ -1,7 +1,7 @@
 """Notifications of changed lists and resources, for clients of both eras.
 
 A change is a key, not a message: until the first change of a list or URI has been sent to a client,
-further ones of the same list or URI are merged with it. A slow client therefore costs at most one
+further changes of it are merged with the first. A slow client therefore costs at most one
 entry for each list and for each URI it subscribed to.
 """
 
@@ -127,7 +127,8 @@ class _Listener:
             waiter.set_result(None)
         return waiter
 
-    # Registered at the start of the block, but the acknowledgement must be sent first.
+    # Registered before the acknowledgement is sent, so that no change after it is missed. The block
+    # sends changes only after the acknowledgement.
 
     def __enter__(self) -> Self:
         self._listeners.add(self)
@@ -339,7 +340,7 @@ class ChangeBroadcaster:
 
 
 def subscribed_uris(wanted: "SubscriptionFilter") -> list[str]:
-    """Return the resources of a listen stream, without duplicates; further ones are dropped."""
+    """Return the first `MAX_URIS` resources of a listen stream, without duplicates."""
     uris = wanted.resource_subscriptions
     return [] if isinstance(uris, UnsetType) else list(dict.fromkeys(uris))[:MAX_URIS]
 
@@ -413,7 +414,7 @@ class _Room:
 
 
 def _ended_at_expiry(exchange: Exchange, listener: _Listener) -> AbstractContextManager[None]:
-    """Return a context in which the stream ends once the token of its client is not accepted."""
+    """Return a context that ends the stream when the token of its client is no longer accepted."""
     who = exchange.caller.principal
     if not isinstance(who, TokenPrincipal | ScopedName):
         return _UNCHANGED

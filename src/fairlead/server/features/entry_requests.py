@@ -91,7 +91,7 @@ class PromptGets(_EntryRequests[PagedList[PromptEntry], PromptEntry]):
 
     def _find(self, exchange: Exchange) -> tuple[PromptEntry, dict[str, str]]:
         params = decode_params(exchange.message.params, _PromptParams)
-        name = exchange.head.name  # as read by the check of its scopes
+        name = exchange.head.name  # the name whose scopes were checked
         entry = None if isinstance(name, UnsetType) else self._registry.get(name)
         if entry is None:
             text = f"Unknown prompt: {params.name}{self._registry.hint(params.name)}"

@@ -91,8 +91,8 @@ class EntryScopes:
             raise InsufficientScope(needed)
 
     def _of(self, message: Request | Notification, head: ParamsHead | None) -> Sequence[str]:
-        # Each method is read by the function that its handler uses: otherwise, a request could name
-        # one entry for this check and another one for the handler.
+        # The params are read by the functions that the handlers use: otherwise, a request could
+        # name one entry for this check and another one for the handler.
         method = message.method
         if method not in _METHODS:
             return ()

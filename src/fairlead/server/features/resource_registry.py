@@ -34,7 +34,7 @@ class CacheHints(Struct, frozen=True):
             raise ValueError(f"cache_ttl must be 0 or more seconds, not {self.ttl!r}")
 
     def members(self) -> bytes:
-        """Return the members of a stateless result."""
+        """Return the cache members of a stateless result, as JSON without braces."""
         return b'"ttlMs":%d,"cacheScope":"%b"' % (round(self.ttl * 1000), self.scope.encode())
 
 

@@ -107,7 +107,7 @@ class _Counted:
 
 
 class HeldUris(set[str]):
-    """The resources that one session subscribed to; each counts for its client until `clear`.
+    """The resources that one session subscribed to. Each counts for its client until removed.
 
     Raises (from `add`):
         RpcError: -32602, the session, the client or all clients together exceed a limit.
@@ -147,7 +147,7 @@ _SCOPES = {
     SESSION_SUBSCRIPTIONS.name: "subscriptions in one session",
     CLIENT_SUBSCRIPTIONS.name: "subscriptions of one client",
     SUBSCRIPTIONS.name: "subscriptions of all clients together",
-    CONNECTION_LISTENERS.name: "subscriptions at once",
+    CONNECTION_LISTENERS.name: "listen streams on one connection",
     CLIENT_LISTENERS.name: "listen streams of one client",
     LISTENERS.name: "listen streams of all clients together",
 }

@@ -32,7 +32,7 @@ class SubscriptionRequests:
         """Subscribe a session to a resource.
 
         Raises:
-            RpcError: The resource is unknown, or the session has too many subscriptions.
+            RpcError: The resource is unknown, or a limit on subscriptions is reached.
         """
         uri = required_uri(exchange)
         if self._resources.find(uri) is None:

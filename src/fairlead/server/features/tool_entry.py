@@ -223,7 +223,7 @@ def require_name(name: str | None, function: Callable[..., Any]) -> str:
     """Return the given name, or the name of the function.
 
     Raises:
-        TypeError: There is none, because the function is a lambda function.
+        TypeError: No name is given, and the function is a lambda function.
     """
     found = name or name_of_function(function)
     if not found:

@@ -102,7 +102,9 @@ def load_modules(
                 module = importlib.import_module(name)
         # Imported modules are user code and may raise anything.
         except (Exception, SystemExit) as exc:
-            log.error("the tool module %s cannot be imported", name, exc_info=exc)
+            log.error(
+                "the tool module %s cannot be imported; its tools are missing", name, exc_info=exc
+            )
             continue
         _register(registry, module)
 

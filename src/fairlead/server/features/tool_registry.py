@@ -55,6 +55,7 @@ class MCPToolRegistry:
 
         Raises:
             ValueError: Another tool has this name, and `replace` is False.
+            TypeError: The function cannot be a tool; see `tool_from_function`.
         """
         entry = tool if isinstance(tool, ToolEntry) else tool_from_function(tool)
         source = tool if source is None else source

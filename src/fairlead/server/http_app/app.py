@@ -44,7 +44,7 @@ class PageHandler(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """True if requests can be served; `/ready` returns it to callers without a token."""
+        """True if requests can be served; `/ready` returns it."""
         ...
 
     async def serve(self, call: AsgiCall, path: str, principal: Principal) -> None: ...
@@ -89,7 +89,7 @@ class HttpApp:
         self._open: contextlib.AsyncExitStack | None = None
         self._opening = asyncio.Lock()
         self._draining = False
-        self.starting = False  # True until the program has configured its servers
+        self.starting = False  # True while the program still configures its servers
 
     def add(self, path: str, other: EndpointHandler) -> None:
         """Serve another endpoint at this path from now on."""
@@ -151,7 +151,7 @@ class HttpApp:
         edge = self.edges.get(path) or self._endpoint(path, call.method)
         who = None
         if edge is not None and edge.hides is not None and call.method != "OPTIONS":
-            # A hidden path looks unused.
+            # A client that must not see the endpoint gets the response of an unused path.
             who = await edge.admit(call)
         if edge is not None and not (
             edge.hides is not None

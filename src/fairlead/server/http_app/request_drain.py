@@ -43,7 +43,7 @@ def _log(text: str) -> None:
 
 
 class DrainPlan(Struct):
-    """How long a server goes on after the signal to stop.
+    """Settings that determine how long a server continues after the signal to stop.
 
     Running requests get up to `limit` seconds. With `keeps_listening`, the server listens for the
     whole time after a SIGTERM, so that load balancers notice that it is not ready; otherwise, and
@@ -57,7 +57,7 @@ class DrainPlan(Struct):
 
 
 class DrainedApp(Protocol):
-    """The application whose requests finish."""
+    """An application that can finish its requests before it stops."""
 
     @property
     def requests_in_sessions(self) -> int:

@@ -46,7 +46,7 @@ _LOCKED = (
 class RestApi:
     """Handler of the paths beside the MCP endpoint, for clients that are authenticated already."""
 
-    is_ready = True  # the application opens the server before its first request
+    is_ready = True  # always: the application opens the server before its first request
 
     def __init__(self, server: Registration, handler: Handler, settings: HttpSettings) -> None:
         """`handler` answers the MCP requests that this API sends to the server."""

@@ -211,7 +211,7 @@ def _stop_accepting(runner: Any) -> None:
 
 
 def _hang_up(runner: Any) -> None:
-    """Close the connections that uvicorn left open: a loop that ends cancels every task.
+    """Close the connections that uvicorn left open because the end of the loop cancelled its task.
 
     With warnings as errors, uvloop waits forever for connections that are left open.
     """

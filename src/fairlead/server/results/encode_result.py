@@ -50,9 +50,10 @@ class EncodedResult(Struct, frozen=True, gc=False):
 
 
 def blocks_json(value: Any) -> bytes | None:
-    """Return the content blocks of a list with at least one block; None for other values.
+    """Return the JSON of the content blocks for a list that mixes blocks and other values.
 
-    Each string becomes a text block, and each item without a block form a text block with its JSON.
+    Strings become text blocks, and other items that are not blocks become text blocks that contain
+    their JSON. For any other value (see `_is_mixed_content`), return None.
 
     Raises:
         TypeError: An item has no JSON form.
@@ -63,7 +64,7 @@ def blocks_json(value: Any) -> bytes | None:
 
 
 def plain_blocks(value: Any) -> bytes | None:
-    """Return the JSON of a list with blocks as data; None for values that are not such a list."""
+    """Return the JSON of a list with content blocks, in which other items stay data; else None."""
     if not isinstance(value, list | tuple) or not _is_mixed_content(value):
         return None
     return to_json([_block(item) if _is_block(item) else Raw(json_of(item)) for item in value])

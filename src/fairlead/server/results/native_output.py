@@ -44,7 +44,7 @@ class NativeOutput:
         self._exact = kind if kind in (str, int, bool) else None
         self.takes_any_text = kind is str
         self._fields = object_fields(kind)
-        # Values whose parts may have other types than declared, such as a subclass.
+        # True if parts of a value may have other types than declared, such as a subclass.
         self._rebuilt = _contains(kind, _is_object, set())
         # Instances of exactly this class need not be rebuilt.
         self._flat = kind if _is_flat(kind) else None

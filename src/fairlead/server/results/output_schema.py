@@ -239,7 +239,7 @@ def _is_content(kind: Any) -> bool:
 
 
 def _data_type(kind: Any) -> Any:
-    """Return the X of `Annotated[CallToolResult, X]`."""
+    """Return the X of `Annotated[CallToolResult, X]`; return other types unchanged."""
     if typing.get_origin(kind) is Annotated and is_result_type(typing.get_args(kind)[0]):
         return typing.get_args(kind)[1]
     return kind
@@ -250,7 +250,7 @@ def _bare(kind: Any) -> Any:
 
 
 def _awaited(kind: Any) -> Any:
-    """Return the X of `Awaitable[X]` and `Coroutine[..., X]`."""
+    """Return the X of `Awaitable[X]` and `Coroutine[..., X]`; return other types unchanged."""
     if typing.get_origin(kind) in (collections.abc.Awaitable, collections.abc.Coroutine):
         return typing.get_args(kind)[-1]
     return kind

@@ -12,7 +12,7 @@ __all__ = ["ResultEnvelope"]
 
 
 class ResultEnvelope:
-    """Builder of complete results. Stateless results name the server and their cache lifetime."""
+    """Builder of complete results. Stateless ones name the server and, if cacheable, a lifetime."""
 
     def __init__(
         self, info: dict[str, Any], freshness: bytes = b'"ttlMs":0,"cacheScope":"private"'

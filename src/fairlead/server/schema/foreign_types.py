@@ -98,7 +98,7 @@ def is_dependency(value: Any) -> bool:
     return not names.isdisjoint(_DEPENDENCIES)
 
 
-# Compared by name, so that these libraries are not imported. FastMCP's are of `uncalled_for`.
+# Compared by name, so that these libraries are not imported. FastMCP uses `uncalled_for`.
 _DEPENDENCIES = {("uncalled_for", "Dependency"), ("fastapi", "Depends"), ("mcp", "Resolve")}
 
 
@@ -123,7 +123,7 @@ def require_type(value: Any, kind: type) -> Any:
     """Return the value unchanged if it is an instance of `kind`.
 
     Raises:
-        TypeError: It is not.
+        TypeError: The value has another type.
     """
     if not isinstance(value, kind):
         raise TypeError(f"expected {kind.__name__}, got {type(value).__name__}")

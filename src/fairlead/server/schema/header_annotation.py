@@ -20,7 +20,7 @@ class Header:
         from ...protocol.headers import is_header_name
 
         if not is_header_name(name):
-            raise TypeError(f"{name!r} is not the name of a header: letters, digits and - only")
+            raise TypeError(f"invalid header name {name!r}: expected letters, digits, - and _")
         self.name = name
 
     def __repr__(self) -> str:

@@ -95,7 +95,7 @@ def _without_qualifiers(kind: Any) -> tuple[Any, bool | None]:
         return typing.Annotated[bare, *args[1:]], required
     if origin in (typing.Required, typing.NotRequired):
         return _without_qualifiers(args[0])[0], origin is typing.Required
-    # By name: Python 3.13 and typing_extensions have their own.
+    # By name: Python 3.13 and typing_extensions each define `ReadOnly`.
     if getattr(origin or kind, "_name", "") == "ReadOnly":
         return _without_qualifiers(args[0])
     return kind, None

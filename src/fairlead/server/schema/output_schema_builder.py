@@ -58,7 +58,7 @@ class OutputSchemaBuilder:
         self._named: dict[Any, str] = {}  # names of the definitions by class
 
     def root(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a complete schema with its definitions; a reference is resolved."""
+        """Return a schema with its definitions; a reference is replaced by its definition."""
         name = referenced_name(schema)
         if name is not None:
             schema = {**self.defs[name], **{k: v for k, v in schema.items() if k != "$ref"}}
@@ -172,7 +172,7 @@ class OutputSchemaBuilder:
         return {"$ref": f"#/$defs/{self._named[kind]}"}
 
     def _reserve(self, kind: Any) -> str:
-        """Return the name of a definition that does not exist yet, but may refer to itself."""
+        """Reserve the name of a definition, which may refer to itself while it is built."""
         name = self._free_name(re.sub(r"[^\w.\-]", "_", _label(kind)))
         self._named[kind], self.defs[name] = name, {}
         return name
@@ -254,7 +254,7 @@ def _fixed_array(items: list[dict[str, Any]], least: int) -> dict[str, Any]:
 
 
 def _enumeration(values: list[Any], constant: bool) -> dict[str, Any]:
-    """Return the schema of fixed values; a single `constant` value is not a list."""
+    """Return the schema of fixed values. With `constant`, a single value becomes a `const`."""
     names = {**_NAMES, list: "array", tuple: "array"}
     kinds = {type(value) for value in values}
     if not kinds <= names.keys():
@@ -283,7 +283,7 @@ def _tag(kind: Any) -> list[Field]:
 
 def _with_default(schema: dict[str, Any], default: Any) -> dict[str, Any]:
     if isinstance(default, RESPELLED):
-        # Loaded on first use, as in `NativeOutput`.
+        # Loaded on first use: few defaults are bytes or durations.
         from .pydantic_format import in_pydantic_format
 
         default = in_pydantic_format(default)

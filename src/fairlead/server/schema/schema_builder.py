@@ -72,7 +72,7 @@ class SchemaBuilder:
             return form
 
     def root(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return a complete schema with its definitions; a reference is resolved."""
+        """Return a schema with its definitions; a reference is replaced by its definition."""
         name = referenced_name(schema)
         if name is not None:
             schema = {**self.defs[name], **{k: v for k, v in schema.items() if k != "$ref"}}

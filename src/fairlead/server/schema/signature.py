@@ -56,7 +56,7 @@ class Signature:
         self._names = [name for name, _, _ in fields]
         self._converters: dict[str, Callable[[Any, bool], Any]] = {}
         self._decode: Callable[[Raw | bytes], Any]
-        # used if the signature has numeric parameters
+        # used if the schema contains the type `number`
         self._decode_strictly: Callable[[Raw | bytes], Any]
         forms = SchemaBuilder()
         try:

@@ -12,7 +12,7 @@ _SAFE = {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TMPDIR"}
 _SAFE_WINDOWS = {"APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES"}
 _SAFE_WINDOWS |= {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"}
 
-# Of the process, like its environment.
+# Global, because it applies to the environment of this process.
 _withheld: set[str] = set()
 
 
@@ -36,7 +36,7 @@ def child_environment(
     if inherit == "safe":
         inherited = {k: v for k, v in inherited.items() if k in names or k.startswith("LC_")}
     elif inherit == "all":
-        # A short token may equal the name of a user.
+        # Safe variables are kept, because a short token may equal their value, such as a user name.
         inherited = {k: v for k, v in inherited.items() if k in names or v not in _withheld}
     else:
         inherited = {k: v for k, v in inherited.items() if k in inherit}

@@ -57,6 +57,7 @@ async def spawn(
     Raises:
         ConnectFailed: The command could not be started; the message contains the command and the
             cause.
+        NotImplementedError: The system is not POSIX.
     """
     if os.name != "posix":
         raise NotImplementedError(
@@ -141,7 +142,7 @@ class ProcessChannel(LineChannel):
         _open.add(self)
 
     async def run(self, deliver: Deliver) -> None:
-        """Deliver messages as in `Channel` until the process exits or closes an end.
+        """Deliver messages as in `Channel` until the process exits, or closes its stdin or stdout.
 
         Raises:
             ChannelClosed: Always, with the exit code and the last lines of stderr.

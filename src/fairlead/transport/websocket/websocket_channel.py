@@ -53,7 +53,11 @@ class WriteQueue:
         failed: Callable[[Exception], None],
         given_up: Callable[[str], None],
     ) -> None:
-        """`failed` is called with an exception of `send`, `given_up` with the reason to give up."""
+        """`failed` is called with the exception if `send` raises.
+
+        `given_up` is called if the peer reads too slowly; its argument is the reason for the close
+        frame.
+        """
         self.congested = False
         self._send = send
         self._failed = failed
@@ -322,7 +326,7 @@ class WebSocketChannel(BufferedDelivery, SharedStream):
             self._ended(exc)
         # A defect in `arrived` would otherwise leave an open socket that is never read.
         except Exception:
-            log.exception("a WebSocket could not be read")
+            log.exception("reading from a WebSocket failed")
             self.close_with(1011, "internal error")
 
     def _ended(self, gone: WebSocketClosed) -> None:
@@ -340,7 +344,7 @@ class WebSocketChannel(BufferedDelivery, SharedStream):
             # The reader will report the cause in more detail.
             self._over(describe(error.code, error.reason))
         else:
-            log.error("a WebSocket could not be written", exc_info=error)
+            log.error("writing to a WebSocket failed", exc_info=error)
             self.close_with(1011, "internal error")
 
     def _over(self, reason: str = "") -> None:

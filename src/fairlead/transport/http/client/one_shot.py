@@ -42,8 +42,8 @@ async def call_mcp(
     """POST one request and return the raw JSON-RPC envelope, with a result or an error.
 
     Raises:
-        HttpError: `MCP request failed: <status> <reason>`.
-        RemoteProtocolError: `Failed to parse MCP response`.
+        HttpError: The status is not 2xx; the text is `MCP request failed: <status> <reason>`.
+        RemoteProtocolError: The body is not JSON, or an event stream contains no response.
         RequestTimeout: No response arrived within `timeout` seconds (0: no limit).
         ConnectFailed: The server cannot be reached.
         ChannelClosed: The connection broke.

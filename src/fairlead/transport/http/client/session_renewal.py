@@ -91,7 +91,8 @@ class RestorableState:
 class SessionRenewal(Struct, eq=False):
     """Renewal of a session that the server no longer recognizes, shared by concurrent requests.
 
-    `take` receives events that are not responses to the renewal. `over` is called after a renewal.
+    `take` receives events that are not responses to the renewal. `over` is called after a
+    renewal, with its error or None.
     """
 
     door: HttpClient

@@ -63,7 +63,10 @@ class RequestGuard:
         if settings.auth_token == "":
             raise ConfigError("auth_token is empty: set it to a secret, or to None without a token")
         if settings.verify_token is not None and access is not None and access.names is None:
-            raise ConfigError("verify_token cannot be combined with `verify` of ServerAuth")
+            raise ConfigError(
+                "verify_token cannot be combined with `verify` of ServerAuth: "
+                "both could return the same name for different clients"
+            )
         self.access = access
         self._token = settings.auth_token.encode() if settings.auth_token is not None else None
         self._verify = settings.verify_token

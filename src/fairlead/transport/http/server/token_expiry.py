@@ -22,8 +22,8 @@ MAX_OUTAGE = 300.0  # seconds for which streams stay open although their tokens 
 def expiring(principal: Callable[[], Principal], expired: Callable[[], object]) -> Iterator[None]:
     """Call `expired` once if the token of the principal becomes invalid before the context ends.
 
-    The token is verified again when its verdict ends, and when verdicts are withdrawn. `principal`
-    is called at each look, because the client may have sent a newer token.
+    The token is verified again when the result of its last verification expires or is withdrawn.
+    `principal` is called before each check, because the client may have sent a newer token.
     """
     watch = _TokenWatch(principal, expired)
     watch.look()

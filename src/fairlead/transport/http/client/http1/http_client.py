@@ -110,7 +110,7 @@ class HttpClient:
             ConnectFailed: No connection could be opened.
             ChannelClosed: The connection broke; `delivered` is False if the request cannot have
                 arrived.
-            HttpError: The response is a redirect that is not followed.
+            HttpError: A redirect is not followed, or its target requires other credentials.
             AuthorizationError: The server requires credentials that could not be obtained.
         """
         url = url or self.address.url

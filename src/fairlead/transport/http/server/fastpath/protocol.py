@@ -49,7 +49,7 @@ _STATELESS = b"io.modelcontextprotocol/"  # prefix of metadata that only statele
 
 
 class FastPathProtocol(GuardedProtocol):
-    """HTTP protocol that answers complete POSTs without ASGI, which costs as much as the call.
+    """HTTP protocol that answers complete POSTs without ASGI.
 
     All other requests take the ASGI path as if they had just arrived: other methods and paths,
     refusals, and requests that arrive while another one is being answered.

@@ -28,7 +28,7 @@ __all__ = [
 MAX_EVENTS = 1024  # events kept per stream
 MAX_STREAMS = 64  # streams kept per session
 MAX_BYTES = 4 << 20  # bytes kept per session
-MAX_AGE = 600.0  # seconds after which the events of an unused session are dropped
+MAX_AGE = 600.0  # seconds after which the events of an unused stream are dropped
 
 
 def event_id(stream: str, number: int) -> str:
@@ -64,7 +64,9 @@ class EventStore(Protocol):
         """Store an event. Return immediately; a remote store writes in the background."""
 
     async def after(self, session: str, stream: str, number: int) -> list[tuple[int, bytes]] | None:
-        """Return the events after `number` on a stream, or None if the stream is unknown."""
+        """Return the events after `number` on a stream; None if the stream is unknown, or if the
+        store has dropped some of these events.
+        """
 
     def forget(self, session: str) -> None:
         """Delete the events of a session that has ended."""

@@ -15,7 +15,7 @@ from .event_store import EventStore, event_id
 
 __all__ = ["HIGH_WATER", "EventStream", "write_stream"]
 
-HIGH_WATER = 1 << 20  # bytes waiting for the client to read them
+HIGH_WATER = 1 << 20  # bytes not yet written to the client above which senders wait
 MAX_EARLY = 64  # messages kept for a stream that is not open yet
 
 

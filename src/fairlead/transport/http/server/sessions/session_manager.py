@@ -60,7 +60,7 @@ class SessionManager:
         """Open a session and start to serve it.
 
         Raises:
-            NoShareLeft: The client has reached its limit, and all of its sessions are in use.
+            NoShareLeft: A limit of sessions is reached, and none can be ended for the client.
         """
         session = self._made(context, principal, secrets.token_urlsafe(24))
         self._add(session)
@@ -72,7 +72,7 @@ class SessionManager:
         client = client_key(principal, context.peer_address)
         victim = self._shares.make_room(client)
         if victim is not None:
-            log.info("ending session %s…: its client has too many sessions", victim.id[:6])
+            log.info("ending session %s… to make room for another one", victim.id[:6])
             self._end_soon(victim)
         session = HttpSession(session_id, context, principal, self.store)
         session.client = client

@@ -187,6 +187,6 @@ def _opening(stored: StoredSession) -> Request | None:
     except RemoteProtocolError:
         opening = None
     if not isinstance(opening, Request):
-        log.error("the session store returned an invalid `initialize` request")
+        log.error("cannot restore a session: its stored `initialize` request is invalid")
         return None
     return opening
