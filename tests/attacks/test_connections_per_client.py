@@ -233,7 +233,7 @@ async def test_a_process_that_exits_for_one_client_does_not_affect_others(tmp_pa
 
 @pytest.mark.attack(
     "an authenticated client whose declared capabilities make its own process exit",
-    "authenticated clients never share a process, so the call fails",
+    "a named client is never moved to the process of others, so the call fails",
     "the client does not reach the process of other clients",
 )
 async def test_an_authenticated_client_is_not_moved_to_the_process_of_others(

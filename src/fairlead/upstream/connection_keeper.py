@@ -300,7 +300,7 @@ class ConnectionKeeper(ABC):
             self._settle()
         elif not self._comes_back(exc):
             self._rest("failed", exc)
-        # Only processes are suspended: a remote server may be unreachable for a long time.
+        # A remote server may be unreachable for a long time, so failed attempts do not suspend it.
         elif self.is_process and self._crashes():
             self._suspend(exc)
         else:

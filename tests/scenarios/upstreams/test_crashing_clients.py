@@ -9,7 +9,14 @@ import pytest
 from fairlead.errors import FairleadError, RpcError
 from tests.support.observed_servers import LIMIT, ServerLog
 from tests.support.running_gateway import get
-from tests.support.upstream_gateways import ENDPOINTS, Client, connect, gateway_for
+from tests.support.upstream_gateways import (
+    ENDPOINTS,
+    HANDSHAKE,
+    STATELESS,
+    Client,
+    connect,
+    gateway_for,
+)
 
 LOSSES = 5  # allowed losses of one key within 30 s; one more suspends the key
 
@@ -108,6 +115,32 @@ async def test_a_session_that_crashes_its_own_process_repeatedly_is_suspended_al
         row = served.server_status("notes")
         assert (row["status"], row["breaker"], row["error"]) == ("connected", "closed", None)
         assert [(one["exclusive"], one["losses"]) for one in row["suspended"]] == [(True, 6)]
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize(
+    ("version", "capability"), [(STATELESS, "elicitation"), (HANDSHAKE, "roots")]
+)
+@pytest.mark.parametrize("connected_before", [True, False])
+async def test_a_suspended_default_connection_does_not_affect_clients_with_capabilities(
+    tmp_path: Path, version: str, capability: str, endpoint: str, connected_before: bool
+) -> None:
+    log = ServerLog(tmp_path)
+    async with (
+        asyncio.timeout(LIMIT),
+        gateway_for({"notes": log.entry("notes")}) as served,
+        connect(served.url, "notes", endpoint=endpoint) as crashing,
+        connect(served.url, "notes", capability, endpoint=endpoint, version=version) as client,
+    ):
+        before = await client.pid() if connected_before else None
+        await crash(crashing, LOSSES + 2)
+        with pytest.raises(RpcError, match="failed more than 5 times within 30 s"):
+            await crashing.pid()
+        pid = await client.pid()
+        assert pid == await client.pid()
+        assert connected_before is (pid == before)
+        [key] = served.server_status("notes")["suspended"]
+        assert (key["default"], key["capabilities"]) == (True, {})
 
 
 async def test_a_manual_reconnect_ends_the_suspension_of_a_client(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from fairlead.upstream.connection.upstream_connection import TurnLock
 from fairlead.upstream.memory.server_memory import ServerFacts
 from fairlead.upstream.server_target import ServerTarget
 from fairlead.upstream.starts.start_limiter import StartLimiter
+from fairlead.upstream.startup_wait import StartupWait, StillStarting
 from tests.support.gateway_servers import joining, until
 from tests.support.raw_relay import HANDSHAKE, LIMIT, STATELESS
 from tests.support.scripted_stdio_server import program
@@ -743,6 +744,45 @@ async def test_a_session_that_needs_another_connection_does_not_wait_for_the_def
     assert await pool._default_for(caller(ADA), in_session=True) is None
     with pytest.raises(ConnectFailed, match="still starting"):
         await pool._default_for(caller(), in_session=True)
+
+
+@pytest.mark.parametrize("principal", [ANONYMOUS, ADA], ids=["anonymous", "authenticated"])
+async def test_a_failed_default_connection_does_not_affect_callers_that_need_their_own(
+    principal: Principal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, opened, who = new_pool(), used_by(), caller(principal, SAMPLING)
+    pool.default = default = Default(None)
+    default.error = ConnectFailed("suspended")
+    pool.opener.speaks_stateless = False
+
+    async def open_connection(*_: Any, **options: Any) -> Any:
+        return opened
+
+    monkeypatch.setattr(pool.opener, "open", open_connection)
+    assert await pool.for_caller(who) is opened
+    default.error = AssertionError("an open connection is used at once")
+    assert await pool.for_caller(who) is opened
+    assert (await pool.for_asking(who))[0] is opened
+    default.error = ConnectFailed("suspended")
+    with pytest.raises(ConnectFailed, match="suspended"):
+        await pool.for_caller(caller())
+
+
+async def test_a_caller_waits_only_once_for_a_server_that_starts_slowly() -> None:
+    pool = new_pool()
+    pool.default = default = Default(None)
+    default.error = StillStarting(StartupWait(30.0, 60.0))
+    pool.opener.speaks_stateless = False
+    with pytest.raises(StillStarting):
+        await pool.for_caller(caller(ADA))
+
+
+async def test_the_failure_of_the_default_connection_is_reported_until_the_era_is_known() -> None:
+    pool = new_pool()
+    pool.default = default = Default(None)
+    default.error = ConnectFailed("not connected")
+    with pytest.raises(ConnectFailed, match="not connected"):
+        await pool.for_caller(caller(ADA))
 
 
 async def test_two_stateless_connections_opened_concurrently_are_reduced_to_one() -> None:

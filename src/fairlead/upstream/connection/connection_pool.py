@@ -1,8 +1,10 @@
 """The connections to one server, by the clients that may share them.
 
-A stateless server has one connection for all clients. A server of the handshake era has one per
-`ConnectionKey`, because capabilities are negotiated once, when a connection is opened. In addition
-there may be a default connection, which is kept open for clients without capabilities.
+A stateless server has one connection for all clients: the default connection, if there is one.
+A server of the handshake era has separate connections for each `ConnectionKey`, because
+capabilities are negotiated once, when a connection is opened. A key may have several of them, for
+example because a call has waited too long for its turn. The default connection of such a server
+also serves anonymous clients without capabilities.
 """
 
 import asyncio
@@ -22,13 +24,14 @@ from ...protocol.public_reason import public_reason
 from ...transport import timeouts
 from ..server_target import ServerTarget
 from ..starts.start_limiter import StartLimiter
+from ..startup_wait import StillStarting
 from .caller_subscriptions import CallerSubscriptions
 from .connection_key import STATELESS, ConnectionKey
 from .connection_opener import introduction_of
 from .open_connections import OpenConnections
 from .server_events import EventReceiver
 from .start_exits import is_named
-from .upstream_connection import Turn, UpstreamConnection, first_turn, remove_subscriber
+from .upstream_connection import Turn, UpstreamConnection, first_turn
 
 __all__ = ["UpstreamPool"]
 
@@ -94,6 +97,10 @@ class UpstreamPool(OpenConnections):
         return connection
 
     async def _for_caller(self, caller: Caller) -> UpstreamConnection:
+        # A client with an open connection does not wait for a default connection that was lost.
+        connection = self.handshake_connection(caller)
+        if connection is not None:
+            return connection
         default = await self._default_for(caller, in_session=False)
         if default is not None:
             return default
@@ -304,37 +311,6 @@ class UpstreamPool(OpenConnections):
             )
         return self._filed(connection, STATELESS)
 
-    def _belongs_to(
-        self, connection: UpstreamConnection, session: EventReceiver | None, in_call: bool
-    ) -> None:
-        """Reserve a connection for the session or the call whose roots the server requests.
-
-        Servers keep the first response, so other clients would work in the folders of this one.
-        """
-        if session is None:
-            self._learn(asks_roots=True)
-            self.end_after_call(connection)
-            return
-        caller = session.peer.conversation.peer
-        if caller is None or not has_roots(caller.capabilities):
-            return  # the session has no roots that other sessions could receive
-        if not self.facts.asks_roots:
-            log.info("%s requests roots; sessions with roots get their own process", self.name)
-        early = self.facts.asks_roots_early or not in_call
-        self._learn(asks_roots=True, asks_roots_early=early)
-        if connection in self.own or not self.target.is_process:
-            return
-        key = self._forget(connection)
-        if key is None:
-            return  # the connection is being closed
-        self.own[connection] = structs.replace(key, session=session.number)
-        self._look_after(connection)
-        for other in [one for one in connection.sessions if one is not session]:
-            del connection.sessions[other]
-            other.detach()  # the next request of that session gets another connection
-            for uri in list(connection.uris):
-                remove_subscriber(connection, uri, other)
-
     # Comparisons of lists
 
     async def for_comparison(
@@ -361,7 +337,14 @@ class UpstreamPool(OpenConnections):
         """Return the default connection, if this client may use it."""
         if self.default is None or self._never_uses_default(caller, in_session):
             return None
-        connection = await self.default.default_connection()
+        try:
+            connection = await self.default.default_connection()
+        except FairleadError as exc:
+            # A second wait would exceed the time limit for starts.
+            own = self.opener.speaks_stateless is False and not isinstance(exc, StillStarting)
+            if not own or self._shares_handshake_default(caller):
+                raise
+            return None  # this client needs a connection of its own in any case
         return connection if self._may_use_default(connection, caller, in_session) else None
 
     def _never_uses_default(self, caller: Caller, in_session: bool) -> bool:
@@ -370,7 +353,7 @@ class UpstreamPool(OpenConnections):
             return False
         if self.settings.share == "session" or self.opener.speaks_stateless:
             return True
-        return caller.principal is not ANONYMOUS or can_be_asked(caller.capabilities)
+        return not self._shares_handshake_default(caller)
 
     def _may_use_default(
         self, connection: UpstreamConnection, caller: Caller, in_session: bool
@@ -383,6 +366,12 @@ class UpstreamPool(OpenConnections):
             return not in_session or self.opener.speaks_handshake is False
         if in_session and self.settings.share == "session":
             return False
+        return self._shares_handshake_default(caller)
+
+    def _shares_handshake_default(self, caller: Caller) -> bool:
+        """Return True if a client may use a default connection of the handshake era."""
+        if self._shares_all(caller):
+            return True
         # State that a client changes in a handshake-era server must not affect other principals.
         return caller.principal is ANONYMOUS and not can_be_asked(caller.capabilities)
 

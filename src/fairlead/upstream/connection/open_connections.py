@@ -15,7 +15,7 @@ from ...config.upstream_settings import UpstreamSettings
 from ...errors import ChannelClosed, ServerBusy
 from ...interceptor import Exchange
 from ...limits import CONNECTIONS_PER_CLIENT
-from ...protocol.caller import ANONYMOUS, Caller, Principal
+from ...protocol.caller import ANONYMOUS, Caller, Principal, has_roots
 from ...protocol.revisions import Revision
 from ...transport.background_tasks import BackgroundTasks
 from ..memory.server_memory import ServerFacts
@@ -27,7 +27,7 @@ from .connection_opener import ConnectionOpener
 from .loss_counter import LossCounter
 from .server_events import EventReceiver
 from .start_exits import StartExits
-from .upstream_connection import UpstreamConnection
+from .upstream_connection import UpstreamConnection, remove_subscriber
 
 __all__ = ["OpenConnections"]
 
@@ -297,6 +297,37 @@ class OpenConnections:
             self._retire(connection)
         elif connection.on_idle is None:  # otherwise it is closed in any case
             connection.on_idle = partial(self.retire_unused, connection)
+
+    def _belongs_to(
+        self, connection: UpstreamConnection, session: EventReceiver | None, in_call: bool
+    ) -> None:
+        """Reserve a connection for the session or the call whose roots the server requests.
+
+        Servers keep the first response, so other clients would work in the folders of this one.
+        """
+        if session is None:
+            self._learn(asks_roots=True)
+            self.end_after_call(connection)
+            return
+        caller = session.peer.conversation.peer
+        if caller is None or not has_roots(caller.capabilities):
+            return  # the session has no roots that other sessions could receive
+        if not self.facts.asks_roots:
+            log.info("%s requests roots; sessions with roots get their own process", self.name)
+        early = self.facts.asks_roots_early or not in_call
+        self._learn(asks_roots=True, asks_roots_early=early)
+        if connection in self.own or not self.target.is_process:
+            return
+        key = self._forget(connection)
+        if key is None:
+            return  # the connection is being closed
+        self.own[connection] = structs.replace(key, session=session.number)
+        self._look_after(connection)
+        for other in [one for one in connection.sessions if one is not session]:
+            del connection.sessions[other]
+            other.detach()  # the next request of that session gets another connection
+            for uri in list(connection.uris):
+                remove_subscriber(connection, uri, other)
 
     def end_after_call(self, connection: UpstreamConnection) -> None:
         """Let no other client use a connection, and close it at the end of the current call."""
