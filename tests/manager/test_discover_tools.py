@@ -55,7 +55,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.covers("HST-01", "HST-03")
-async def test_tools_of_servers_from_several_programs_are_merged(
+async def test_tools_of_servers_configured_in_several_hosts_are_merged(
     home: Path, tmp_path: Path
 ) -> None:
     project = tmp_path / "project"

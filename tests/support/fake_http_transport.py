@@ -13,7 +13,7 @@ class FakeHttpTransport(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.closed_at: float | None = None
-        self.aborted = self.eof = self.half_open = False
+        self.aborted = self.eof = self.is_tls = False
         self.buffered = 0
         self.reading = True
         self.protocol: Any = None
@@ -26,7 +26,7 @@ class FakeHttpTransport(asyncio.Transport):
         self.eof = True
 
     def can_write_eof(self) -> bool:
-        return not self.half_open
+        return not self.is_tls
 
     def is_closing(self) -> bool:
         return self.closed_at is not None

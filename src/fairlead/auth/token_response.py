@@ -38,9 +38,9 @@ _METHODS = ("private_key_jwt", "client_secret_basic", "client_secret_post", "non
 
 
 class UnexplainedRefusal(AuthorizationError):
-    """A request was refused with a status of 4xx and without an OAuth error.
+    """The server refused a request with a 4xx status other than 429 and without an OAuth error.
 
-    Some servers refuse clients in this way whose registration they have deleted.
+    Some servers respond like this to a client whose registration they have deleted.
     """
 
 

@@ -83,7 +83,7 @@ def test_auth_status_warns_of_login_files_that_cannot_be_decrypted(
         "No stored login can be read. `fairlead login SERVER` logs in to a server.\n"
     )
     assert done.err.startswith(f"warning: {file} cannot be opened (")
-    assert "it is damaged or was sealed with another key, log in again" in done.err
+    assert "it is damaged or was encrypted with another key; log in again" in done.err
 
 
 def test_the_error_for_a_missing_encryption_key_names_its_file(person: Person) -> None:

@@ -497,7 +497,7 @@ def test_reload_waits_for_a_change_if_the_first_version_fails(tmp_path: Path) ->
         assert called("call", "add", "a=1", "b=2", served.url) == "3\n"
 
 
-def test_reload_serves_changes_of_an_imported_module(
+def test_reload_watches_the_whole_package_of_a_server_given_as_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -141,7 +141,7 @@ def test_synthetic_capabilities_are_derived_from_the_recorded_requests(
     assert found["_meta"][SERVER_INFO_KEY] == {"name": "tape", "version": "0"}
 
 
-def test_synthetic_capabilities_and_server_info_are_derived_from_the_recorded_responses(
+def test_synthetic_versions_come_from_requests_and_server_info_from_responses(
     tmp_path: Path,
 ) -> None:
     server = {SERVER_INFO_KEY: {"name": "notes", "version": "1"}}

@@ -276,7 +276,9 @@ async def test_a_killed_client_leaves_no_zombies_and_other_clients_are_served(
 
 @on_linux
 async def test_a_relay_whose_server_was_killed_does_not_busy_wait(tmp_path: Path) -> None:
-    """Pending calls and listen streams must not use processor time."""
+    """The server is killed during calls and a listen stream. The processor time is measured when
+    the calls have failed and the clients have disconnected.
+    """
     behind = Behind(tmp_path)
     # The server's port refuses connections: the relay retries at intervals.
     async with relay_process(tmp_path, behind.entry) as (inner, where):

@@ -128,7 +128,7 @@ class FileCredentialStore:
             raise
         # Truncated, written with another key, or modified: the next login replaces the file.
         except Exception as exc:
-            why = "it is damaged or was sealed with another key, log in again"
+            why = "it is damaged or was encrypted with another key; log in again"
             log.warning("%s cannot be opened (%s): %s", path, type(exc).__name__, why)
             return None
 

@@ -39,8 +39,9 @@ class GatewayReloader:
     ) -> None:
         """Create a reloader for a gateway.
 
-        `changed` is called with the new servers, `failed` with the reason if files cannot be read,
-        and `warned` with each new problem in changed files.
+        `changed` is called with all servers after a change was applied, `failed` with the reason if
+        a change cannot be applied or requires a restart, and `warned` with each new problem in
+        changed files. `admission` applies changes of the access of clients.
         """
         self._admission = admission
         self._gateway = gateway

@@ -31,9 +31,9 @@ Checks = dict[str, "ServerCheck"]
 def run(argv: Sequence[str]) -> int:
     options = Parser(
         "list",
-        "List the MCP servers that are configured on this machine, with their tools and protocol "
-        "as seen in the last run. No server is started unless --connect is given; servers in "
-        "project files are then started only if they are approved.",
+        "List the MCP servers that are configured on this machine, with the number of tools and "
+        "the protocol revision of their last connection. No server is started unless --connect is "
+        "given; servers in project files are then started only if they are approved.",
         flag("--connect", help="connect to all servers at the same time, and show their state"),
         # Accepted for compatibility; it became the default when --connect was added.
         option("--no-connect", action="store_true", help=SUPPRESS),

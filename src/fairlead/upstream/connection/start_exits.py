@@ -1,4 +1,6 @@
-"""Exits of second processes during their start, which show whether a server can run twice."""
+"""Detection of servers that can run only one process at a time: a second process exits during its
+start.
+"""
 
 import time
 

@@ -329,19 +329,19 @@ async def test_the_body_of_a_second_request_has_its_own_timeout(virtual_time: Vi
     await one.lose()
 
 
-@pytest.mark.parametrize("half_open", [False, True])
+@pytest.mark.parametrize("is_tls", [False, True])
 async def test_a_client_has_time_to_read_a_refusal_sent_during_its_body(
-    virtual_time: VirtualTime, half_open: bool
+    virtual_time: VirtualTime, is_tls: bool
 ) -> None:
     one = Connection()
-    one.transport.half_open = half_open  # TLS cannot close only one direction of a connection
+    one.transport.is_tls = is_tls  # TLS transports do not support `write_eof`
     await one.feed(b"POST /x HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n")
     one.transport.reading = False
     one.protocol.flow.read_paused = True
     await one.feed(b"no size\r\n")
     assert one.status == b"HTTP/1.1 400 Bad Request"
-    assert (one.transport.eof, one.protocol.lingers) == (not half_open, not half_open)
-    if half_open:
+    assert (one.transport.eof, one.protocol.lingers) == (not is_tls, not is_tls)
+    if is_tls:
         assert one.closed_after == 0
     else:
         assert one.transport.reading, "further data is read and dropped"

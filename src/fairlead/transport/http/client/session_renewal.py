@@ -170,7 +170,7 @@ class SessionRenewal(Struct, eq=False):
         try:
             answer = await self._answer(introduction, reply)
             if not isinstance(answer, Success):
-                raise TransportError("The server refused to open a new session")
+                raise TransportError(_no_session(answer))
         except BaseException:
             self.teardown.end(given)
             raise
@@ -207,6 +207,12 @@ def _response_in(event: Event | EventTooLong, request_id: RequestId) -> Success 
     if isinstance(message, Success | Failure) and message.id in (request_id, None):
         return message
     return None
+
+
+def _no_session(answer: Failure | None) -> str:
+    if answer is None:
+        return "the server did not respond to `initialize` for a new session"
+    return f"the server refused to open a new session: {answer.message}"
 
 
 def _agreed_version(result: Raw) -> str | None:
