@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.protocol import caller
-from fairlead.protocol.caller import can_be_asked, has_roots
+from fairlead.protocol.caller import cached_if_short, can_be_asked, has_roots
 from fairlead.protocol.identity.client_capabilities import (
     for_handshake_server,
     for_stateless_server,
@@ -55,14 +54,29 @@ def test_a_client_with_input_capabilities_can_receive_input_requests(
     assert can_be_asked(capabilities) is asked
 
 
-@pytest.mark.parametrize(("length", "kept"), [(1023, 1), (1024, 0)])
-def test_long_capabilities_are_not_cached(length: int, kept: int) -> None:
-    caller._remembered.cache_clear()
-    start = b'{"sampling":{},"x":"'
-    declared = start + b"x" * (length - len(start) - 2) + b'"}'
-    assert len(declared) == length
-    assert can_be_asked(declared)
-    assert caller._remembered.cache_info().currsize == kept
+@pytest.mark.parametrize(("length", "calls"), [(4095, 1), (4096, 2)])
+def test_results_for_long_bytes_are_not_cached(length: int, calls: int) -> None:
+    seen = list[int]()
+
+    @cached_if_short(2)
+    def size(raw: bytes) -> int:
+        seen.append(len(raw))
+        return len(raw)
+
+    assert size(b"x" * length) == size(b"x" * length) == length
+    assert seen == [length] * calls
+
+
+def test_the_number_of_cached_results_is_limited() -> None:
+    seen = list[bytes]()
+
+    @cached_if_short(2)
+    def note(raw: bytes) -> None:
+        seen.append(raw)
+
+    for raw in (b"a", b"b", b"b", b"c", b"a"):
+        note(raw)
+    assert seen == [b"a", b"b", b"c", b"a"]
 
 
 @pytest.mark.parametrize(
@@ -81,15 +95,3 @@ def test_input_capabilities_and_roots_of_a_client_are_recognized(
     declared: bytes, asked: bool, roots: bool
 ) -> None:
     assert (can_be_asked(declared), has_roots(declared)) == (asked, roots)
-
-
-@pytest.mark.parametrize(
-    "remembering",
-    [caller._remembered, for_handshake_server, for_stateless_server],
-    ids=["asked", "handshake", "stateless"],
-)
-def test_the_number_of_cached_capability_declarations_is_limited(remembering: Any) -> None:
-    remembering.cache_clear()
-    for number in range(257):
-        remembering(b'{"n":%d}' % number)
-    assert remembering.cache_info().currsize == 256

@@ -550,7 +550,7 @@ def test_the_schema_of_a_header_parameter_is_a_plain_type(
 @pytest.mark.covers("PRO-25")
 @pytest.mark.parametrize("name", ["", "two words", "näme", "a:b", "a\r\nb"])
 def test_a_parameter_with_an_invalid_header_name_is_rejected(name: str) -> None:
-    with pytest.raises(TypeError, match="not the name of a header"):
+    with pytest.raises(TypeError, match="^invalid header name "):
         Header(name)
 
 

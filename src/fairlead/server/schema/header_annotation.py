@@ -20,7 +20,9 @@ class Header:
         from ...protocol.headers import is_header_name
 
         if not is_header_name(name):
-            raise TypeError(f"invalid header name {name!r}: expected letters, digits, - and _")
+            raise TypeError(
+                f"invalid header name {name!r}: expected only letters, digits and !#$%&'*+-.^_`|~"
+            )
         self.name = name
 
     def __repr__(self) -> str:
