@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, HttpError
 from fairlead.protocol.revisions import NEWEST, NEWEST_HANDSHAKE
 from tests.support.cli_process import LIMIT, Signpost, signpost
 from tests.support.cli_user import Person, person
@@ -114,6 +114,24 @@ async def test_a_second_signal_ends_the_drain_at_once(person: Person, first: int
             with pytest.raises(FairleadError):
                 await call
         assert gateway.process.wait(LIMIT) == 0
+
+
+@pytest.mark.parametrize("version", [NEWEST.value, NEWEST_HANDSHAKE.value])
+async def test_a_call_that_a_shutdown_interrupts_is_not_repeated(
+    person: Person, version: str
+) -> None:
+    """A response of 503 would mean that the tool had not been started."""
+    with signpost(person.folder / "pipe") as post:
+        entry = person.server(SLOW.format(report=post.report, go_on="never"))
+        with running(person, "serve", entry["args"][-1], "--http", "0") as server:
+            url = server.wait_for("serving: ").split(" at ")[1].split()[0]
+            async with connected(url, version) as client:
+                call = asyncio.create_task(client.call_tool("slow"))
+                await asyncio.to_thread(post.read)
+                server.process.send_signal(signal.SIGTERM)
+                with pytest.raises(HttpError) as stopped:
+                    await call
+                assert (stopped.value.status, stopped.value.delivered) == (500, True)
 
 
 def test_ctrl_c_ends_an_idle_gateway_at_once(person: Person) -> None:

@@ -187,9 +187,9 @@ async def test_a_response_has_the_given_headers_and_the_headers_for_its_body() -
         ),
         (
             "give_up",
-            503,
-            "503 Service Unavailable: the server is shutting down\n",
-            (b"retry-after", b"5"),
+            500,
+            "500 Internal Server Error: the server was stopped before it completed the request\n",
+            (b"content-type", b"text/plain; charset=utf-8"),
         ),
     ],
 )

@@ -26,6 +26,7 @@ __all__ = [
     "BODY_TIMED",
     "CLOSE",
     "JSON",
+    "STOPPED",
     "STREAM",
     "TEXT",
     "WHOLE_STREAM",
@@ -42,6 +43,7 @@ __all__ = [
     "has_body",
     "has_json",
     "send_later",
+    "send_stopped",
 ]
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -51,6 +53,7 @@ Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 TEXT = b"text/plain; charset=utf-8"
+STOPPED = "the server was stopped before it completed the request"
 PATIENCE = 0.02  # seconds after which a request is watched for a disconnect
 
 # Proxies must neither cache, transform nor buffer events (`X-Accel-Buffering` is nginx's).
@@ -153,6 +156,14 @@ class HttpCall(Protocol):
 async def send_later(call: HttpCall, why: str) -> None:
     """Respond with 503, so that the client tries again in a few seconds."""
     await _send_text(call, 503, why, [(b"retry-after", b"5")])
+
+
+async def send_stopped(call: HttpCall) -> None:
+    """Respond to a request that was not completed before the server stopped.
+
+    The handler may have been running, so the status must not be 503: clients repeat such requests.
+    """
+    await _send_text(call, 500, STOPPED, ())
 
 
 async def _send_text(call: HttpCall, status: int, message: str, headers: Headers) -> None:
@@ -304,7 +315,7 @@ class AsgiCall:
         if self.started:
             await self.end()
         else:
-            await self.send_later("the server is shutting down")
+            await send_stopped(self)
 
     def watch(self, left: Callable[[], object], beat: Heartbeat, every: float) -> None:
         """Call `left` if the client disconnects, and `beat` every `every` seconds.

@@ -187,13 +187,13 @@ async def test_a_disconnect_after_the_response_is_ignored() -> None:
     assert (call.gone, left) == (False, [])
 
 
-async def test_a_shutdown_answers_pending_calls_with_503() -> None:
+async def test_a_shutdown_answers_pending_calls_with_500() -> None:
     call, connection = start()
     call.give_up()
     assert connection.transport.written == (
-        b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 53\r\n"
-        b"content-type: text/plain; charset=utf-8\r\nretry-after: 5\r\nconnection: close\r\n\r\n"
-        b"503 Service Unavailable: the server is shutting down\n"
+        b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 82\r\n"
+        b"content-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n"
+        b"500 Internal Server Error: the server was stopped before it completed the request\n"
     )
     assert connection.done == ["drop", "complete"]
 

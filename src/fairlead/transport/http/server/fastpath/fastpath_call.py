@@ -9,7 +9,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from .....protocol.envelope import TransportContext
-from ..asgi import JSON, STREAM, TEXT, Headers, Heartbeat
+from ..asgi import JSON, STOPPED, STREAM, TEXT, Headers, Heartbeat
 from ..endpoint import HttpEndpoint
 
 __all__ = ["FastPathCall", "FastPathConnection", "LazyTimer", "RequestHead"]
@@ -186,8 +186,8 @@ class FastPathCall:
         """End the response early, because the server is shutting down."""
         self.keep_alive = False
         if not self.response_started:
-            said = b"503 Service Unavailable: the server is shutting down\n"
-            self.answer_now(503, said, TEXT, ((b"retry-after", b"5"),))
+            # Not 503, because the handler may have been running: clients repeat such requests.
+            self.answer_now(500, f"500 Internal Server Error: {STOPPED}\n".encode(), TEXT)
         elif not (self.gone or self.response_complete):
             # Without the final chunk, so that the client sees that the response is incomplete.
             self._connection.transport.close()

@@ -12,7 +12,7 @@ from .....wire import Batch, Message, Request, encode, failure
 from .....wire.error_codes import INVALID_REQUEST
 from .....wire.sse import HEARTBEAT
 from ....client_shares import NoShareLeft
-from ..asgi import WHOLE_STREAM, AsgiCall, HttpCall, send_later
+from ..asgi import WHOLE_STREAM, AsgiCall, HttpCall, send_stopped
 from ..error_status import ErrorStatus
 from ..http_settings import HttpSettings
 from ..refusals import MessageRefusals, unknown_session
@@ -130,8 +130,8 @@ class SessionPosts(Struct, eq=False):
             await call.answer(200, HEARTBEAT, *WHOLE_STREAM)
             return
         if self.sessions.closing:
-            # Sessions that end with the process may be restored by the next one.
-            await send_later(call, "the server is shutting down")
+            # Not 404, because the next process may restore the session.
+            await send_stopped(call)
             return
         error = unknown_session()
         await call.answer(404, encode(failure(None, error.code, error.message, absent_id=True)))
