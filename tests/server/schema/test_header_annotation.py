@@ -18,7 +18,9 @@ def test_a_header_annotation_has_a_name_and_a_repr() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "ä", "a\n"])
 def test_a_header_annotation_with_an_invalid_name_is_rejected(name: str) -> None:
-    with pytest.raises(TypeError, match="invalid header name .*: expected only letters, digits and "):
+    with pytest.raises(
+        TypeError, match="invalid header name .*: expected only letters, digits and "
+    ):
         Header(name)
 
 
