@@ -664,7 +664,7 @@ async def test_requests_during_shutdown_are_answered_or_closed(
             await asyncio.sleep(0.1)
         for line in lines:
             line.drop()
-    assert set(seen) <= {0, 200, 503}
+    assert set(seen) <= {0, 200, 500, 503}  # 500: a tool that was running
     assert [e for e in errors_in(caplog) if "timeout graceful shutdown" not in e] == []
 
 
